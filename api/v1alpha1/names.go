@@ -1,0 +1,76 @@
+package v1alpha1
+
+// Names that the parts of the product, and its users, agree on.
+const (
+	// ControllerName is the controllerName of the AdmissionChecks that Plimsoll answers.
+	ControllerName = "plimsoll.dev/ledger"
+	// FieldOwner is the field manager of every write.
+	FieldOwner = "plimsoll"
+
+	// ManagedLabel is on every pod of a managed Workload, put there by podSetUpdates; its value is "true".
+	ManagedLabel = "plimsoll.dev/managed"
+	// PlacementGate is the pod scheduling gate that only the manager removes, against a live Placement.
+	PlacementGate = "plimsoll.dev/placement"
+	// OwnedLabel marks objects in tenants' namespaces that belong to the manager (claim templates, and the claims
+	// made from them); its value is "true".
+	OwnedLabel = "plimsoll.dev/owned"
+
+	// ChargeAnnotation, on a Workload, holds the charge a pod by podset as JSON: {"main":"8"}.
+	ChargeAnnotation = "plimsoll.dev/charge"
+	// AllowedFlavorsAnnotation, on a Workload, holds the allowed set: flavor names joined by commas in the
+	// policy's order; empty is the empty set (closed).
+	AllowedFlavorsAnnotation = "plimsoll.dev/allowed-flavors"
+	// UserAffinityAnnotation, on a Workload, keeps what steering wrote over, by podset, as JSON.
+	UserAffinityAnnotation = "plimsoll.dev/user-affinity"
+	// SteeringAnnotation, on a Workload, holds the nonce of an eviction of ours that is under way. Only where it
+	// is present may the manager set active to true again.
+	SteeringAnnotation = "plimsoll.dev/steering"
+	// RejectedAnnotation, on a Workload, holds the reason for which onInfeasible: Reject ended it.
+	RejectedAnnotation = "plimsoll.dev/rejected"
+
+	// ClaimTemplatesAnnotation, on a pod, keeps the user's template names by pod claim as JSON.
+	ClaimTemplatesAnnotation = "plimsoll.dev/claim-templates"
+	// DevicesAnnotation, on an owned template and on the claims made from it, lists the devices it is cut to, as
+	// "driver/pool/device" joined by commas.
+	DevicesAnnotation = "plimsoll.dev/devices"
+	// SlotAnnotation, on an owned template and its claims, says which slot they serve: "podset/node/index".
+	SlotAnnotation = "plimsoll.dev/slot"
+
+	// TemplateInfix stands in the name of every template that the manager makes: <user's template, cut> + infix +
+	// TemplateRandomLength random lower-case letters and digits. Nobody else may create such a name.
+	TemplateInfix = "-plimsoll-"
+	// TemplateRandomLength is the length of the random end of an owned template's name.
+	TemplateRandomLength = 10
+
+	// SystemNamespace is where the manager runs unless told otherwise.
+	SystemNamespace = "plimsoll-system"
+	// ManagerServiceAccount is the manager's service account.
+	ManagerServiceAccount = "plimsoll-manager"
+	// LeaseName is the name of the leader election Lease.
+	LeaseName = "plimsoll-manager"
+)
+
+// Condition types of DevicePolicy.
+const (
+	// PolicyReady is true when every other condition allows deciding by the policy.
+	PolicyReady = "Ready"
+	// PolicyFlavorsResolved is true when each flavor names a ResourceFlavor and they can be told apart.
+	PolicyFlavorsResolved = "FlavorsResolved"
+	// PolicyOrderConsistent is true when each queue that uses the policy can be steered and lists its flavors in
+	// the policy's order.
+	PolicyOrderConsistent = "OrderConsistent"
+	// PolicyQuotaResourceConsistent is true when each queue gives quota for spec.quotaResource.
+	PolicyQuotaResourceConsistent = "QuotaResourceConsistent"
+)
+
+// Condition types of Placement.
+const (
+	// PlacementReserved is true while the devices in spec are kept for the Workload.
+	PlacementReserved = "Reserved"
+	// PlacementReleased is true once every pod's gate was removed.
+	PlacementReleased = "Released"
+	// PlacementBound is true once every released pod is bound with the devices that it was promised.
+	PlacementBound = "Bound"
+	// PlacementDiverged is true where what happened differs from what was promised.
+	PlacementDiverged = "Diverged"
+)

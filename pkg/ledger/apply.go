@@ -1,0 +1,268 @@
+package ledger
+
+import (
+	"reflect"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+)
+
+// Each apply function replaces what the book holds of one object, marks the nodes whose accounts it touches, and says
+// whether any did change.
+
+func (b *Book) applyNode(o Observation) bool {
+	old := b.nodes[o.Ref.UID]
+	if o.Node == nil {
+		if old == nil {
+			return false
+		}
+		delete(b.nodes, o.Ref.UID)
+		if b.nodeByName[old.Node.Name] == o.Ref.UID {
+			delete(b.nodeByName, old.Node.Name)
+		}
+		b.touch(old.Node.Name)
+		return true
+	}
+	if old != nil && sameNode(old, &o) {
+		return false
+	}
+	b.nodes[o.Ref.UID] = &o
+	b.nodeByName[o.Node.Name] = o.Ref.UID
+	b.touch(o.Node.Name)
+	return true
+}
+
+// sameNode leaves out what no account depends on, such as heartbeats and images.
+func sameNode(a, c *Observation) bool {
+	return a.Node.Name == c.Node.Name && a.Node.Spec.Unschedulable == c.Node.Spec.Unschedulable &&
+		nodeReady(a.Node) == nodeReady(c.Node) &&
+		reflect.DeepEqual(a.Node.Labels, c.Node.Labels) &&
+		apiequality.Semantic.DeepEqual(a.Node.Spec.Taints, c.Node.Spec.Taints) &&
+		apiequality.Semantic.DeepEqual(a.Node.Status.Allocatable, c.Node.Status.Allocatable)
+}
+
+func (b *Book) applyPod(uid types.UID, p *Pod) bool {
+	old := b.pods[uid]
+	if old != nil && p != nil && reflect.DeepEqual(old, p) {
+		return false
+	}
+	if old == nil && p == nil {
+		return false
+	}
+	if old != nil {
+		unlink(b.podsOn, old.Node, uid)
+		unlink(b.podsOf, old.Owner, uid)
+		b.touch(old.Node)
+	}
+	if p == nil {
+		delete(b.pods, uid)
+	} else {
+		b.pods[uid] = p
+		link(b.podsOn, p.Node, uid)
+		link(b.podsOf, p.Owner, uid)
+		b.touch(p.Node)
+	}
+	for claim := range b.claimOfPod[uid] {
+		b.touchClaim(b.claims[claim])
+	}
+	return true
+}
+
+func (b *Book) applySlice(uid types.UID, s *resourcev1.ResourceSlice) bool {
+	old := b.slices[uid]
+	if old == nil && s == nil {
+		return false
+	}
+	if old != nil && s != nil && apiequality.Semantic.DeepEqual(old.Spec, s.Spec) {
+		b.slices[uid] = s
+		return false
+	}
+	if old != nil {
+		unlink(b.slicesOn, sliceNode(old), uid)
+		unlink(b.slicesOf, pool{old.Spec.Driver, old.Spec.Pool.Name}, uid)
+		b.touch(sliceNode(old))
+		delete(b.slices, uid)
+	}
+	if s != nil {
+		b.slices[uid] = s
+		link(b.slicesOn, sliceNode(s), uid)
+		link(b.slicesOf, pool{s.Spec.Driver, s.Spec.Pool.Name}, uid)
+		b.touch(sliceNode(s))
+	}
+	return true
+}
+
+// sliceNode returns the node whose devices a slice lists. Slices for several nodes belong to none yet.
+func sliceNode(s *resourcev1.ResourceSlice) string {
+	if s.Spec.NodeName == nil {
+		return ""
+	}
+	return *s.Spec.NodeName
+}
+
+func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
+	old := b.claims[uid]
+	if old == nil && c == nil {
+		return false
+	}
+	if old != nil && c != nil && reflect.DeepEqual(old, c) {
+		return false
+	}
+	if old != nil {
+		b.touchClaim(old)
+		for _, d := range old.devices() {
+			unlink(b.claimsOf, d, uid)
+		}
+		unlink(b.claimOfPod, old.Pod, uid)
+		delete(b.claims, uid)
+	}
+	if c != nil {
+		b.claims[uid] = c
+		for _, d := range c.devices() {
+			link(b.claimsOf, d, uid)
+		}
+		link(b.claimOfPod, c.Pod, uid)
+		b.touchClaim(c)
+	}
+	return true
+}
+
+// devices returns the devices that a claim holds or, once its pod is released, would hold.
+func (c *Claim) devices() []DeviceID {
+	if c.Allocated != nil {
+		return c.Allocated
+	}
+	return c.Promised
+}
+
+// touchClaim marks the nodes of a claim's devices: those whose slices list the devices' pools. A pool that is not
+// known yet marks its node when its slice comes.
+func (b *Book) touchClaim(c *Claim) {
+	if c == nil {
+		return
+	}
+	for _, d := range c.devices() {
+		for uid := range b.slicesOf[pool{d.Driver, d.Pool}] {
+			b.touch(sliceNode(b.slices[uid]))
+		}
+	}
+}
+
+func (b *Book) applyClass(o Observation) bool {
+	if o.Class == nil {
+		for name, c := range b.classes {
+			if c.UID == o.Ref.UID {
+				delete(b.classes, name)
+				return true
+			}
+		}
+		return false
+	}
+	if old := b.classes[o.Class.Name]; old != nil && old.UID == o.Class.UID && apiequality.Semantic.DeepEqual(old.Spec, o.Class.Spec) {
+		return false
+	}
+	b.classes[o.Class.Name] = o.Class
+	return true
+}
+
+func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
+	old := b.placements[uid]
+	if old == nil && p == nil {
+		return false
+	}
+	if old != nil && p != nil && apiequality.Semantic.DeepEqual(old, p) {
+		return false
+	}
+	if old != nil {
+		for _, node := range placementNodes(old.Spec) {
+			unlink(b.promisedOn, node, uid)
+			b.touch(node)
+		}
+		unlink(b.placedFor, old.Spec.Key.WorkloadUID, uid)
+		delete(b.placements, uid)
+	}
+	if p != nil {
+		b.placements[uid] = p
+		for _, node := range placementNodes(p.Spec) {
+			link(b.promisedOn, node, uid)
+			b.touch(node)
+		}
+		link(b.placedFor, p.Spec.Key.WorkloadUID, uid)
+	}
+	return true
+}
+
+func placementNodes(s *v1alpha1.PlacementSpec) []string {
+	var names []string
+	for _, ps := range s.PodSets {
+		for _, n := range ps.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
+	old := b.workloads[uid]
+	if old == nil && w == nil {
+		return false
+	}
+	if old != nil && w != nil && apiequality.Semantic.DeepEqual(old, w) {
+		return false
+	}
+	if old != nil {
+		if b.byOwner[old.Owner] == uid {
+			delete(b.byOwner, old.Owner)
+		}
+		b.touchPodsOf(old.Owner)
+		delete(b.workloads, uid)
+	}
+	if w != nil {
+		b.workloads[uid] = w
+		if w.Owner != "" {
+			b.byOwner[w.Owner] = uid
+		}
+		b.touchPodsOf(w.Owner)
+	}
+	for p := range b.placedFor[uid] {
+		for _, node := range placementNodes(b.placements[p].Spec) {
+			b.touch(node)
+		}
+	}
+	return true
+}
+
+// touchPodsOf marks the nodes of the pods that owner controls: whose they are may have changed.
+func (b *Book) touchPodsOf(owner types.UID) {
+	for uid := range b.podsOf[owner] {
+		b.touch(b.pods[uid].Node)
+	}
+}
+
+func (b *Book) touch(node string) {
+	if node != "" {
+		b.dirty[node] = struct{}{}
+	}
+}
+
+// link adds uid to the set at key; the zero key has no set.
+func link[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
+	var none K
+	if at == none {
+		return
+	}
+	if index[at] == nil {
+		index[at] = map[types.UID]struct{}{}
+	}
+	index[at][uid] = struct{}{}
+}
+
+// unlink takes uid from the set at key, and the set with its last member.
+func unlink[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
+	if delete(index[at], uid); len(index[at]) == 0 {
+		delete(index, at)
+	}
+}

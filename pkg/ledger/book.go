@@ -1,0 +1,215 @@
+package ledger
+
+import (
+	"maps"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+)
+
+// Outcome says what became of an observation.
+type Outcome string
+
+// The outcomes.
+const (
+	// Applied: the accounts took it.
+	Applied Outcome = "Applied"
+	// Duplicate: this very version was applied before.
+	Duplicate Outcome = "Duplicate"
+	// Stale: a newer version of the object was applied before.
+	Stale Outcome = "Stale"
+)
+
+// tombstones is how many deleted objects are remembered, so that a late sight of one does not bring it back.
+const tombstones = 4096
+
+// Book is the ledger. The zero value is not usable; use New. It is safe for concurrent use.
+type Book struct {
+	mu      sync.Mutex
+	version int64
+	seen    map[seenKey]uint64
+	graves  []seenKey
+
+	nodes      map[types.UID]*Observation
+	nodeByName map[string]types.UID
+	pods       map[types.UID]*Pod
+	podsOn     map[string]map[types.UID]struct{}
+	podsOf     map[types.UID]map[types.UID]struct{}
+	slices     map[types.UID]*resourcev1.ResourceSlice
+	slicesOn   map[string]map[types.UID]struct{}
+	slicesOf   map[pool]map[types.UID]struct{}
+	claims     map[types.UID]*Claim
+	claimsOf   map[DeviceID]map[types.UID]struct{}
+	claimOfPod map[types.UID]map[types.UID]struct{}
+	classes    map[string]*resourcev1.DeviceClass
+	placements map[types.UID]*Placement
+	promisedOn map[string]map[types.UID]struct{}
+	workloads  map[types.UID]*Workload
+	byOwner    map[types.UID]types.UID
+	placedFor  map[types.UID]map[types.UID]struct{}
+
+	views map[string]*Node
+	dirty map[string]struct{}
+	shot  *Snapshot
+}
+
+type seenKey struct {
+	kind Kind
+	uid  types.UID
+}
+
+// pool names a pool of one driver.
+type pool struct {
+	driver, name string
+}
+
+// New returns an empty book at version 0.
+func New() *Book {
+	return &Book{
+		seen:       map[seenKey]uint64{},
+		nodes:      map[types.UID]*Observation{},
+		nodeByName: map[string]types.UID{},
+		pods:       map[types.UID]*Pod{},
+		podsOn:     map[string]map[types.UID]struct{}{},
+		podsOf:     map[types.UID]map[types.UID]struct{}{},
+		slices:     map[types.UID]*resourcev1.ResourceSlice{},
+		slicesOn:   map[string]map[types.UID]struct{}{},
+		slicesOf:   map[pool]map[types.UID]struct{}{},
+		claims:     map[types.UID]*Claim{},
+		claimsOf:   map[DeviceID]map[types.UID]struct{}{},
+		claimOfPod: map[types.UID]map[types.UID]struct{}{},
+		classes:    map[string]*resourcev1.DeviceClass{},
+		placements: map[types.UID]*Placement{},
+		promisedOn: map[string]map[types.UID]struct{}{},
+		workloads:  map[types.UID]*Workload{},
+		byOwner:    map[types.UID]types.UID{},
+		placedFor:  map[types.UID]map[types.UID]struct{}{},
+		views:      map[string]*Node{},
+		dirty:      map[string]struct{}{},
+	}
+}
+
+// Apply takes one observation, once: a version that was applied before, or an older one, changes nothing. It returns
+// what became of it and whether any account may have changed.
+func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := seenKey{o.Ref.Kind, o.Ref.UID}
+	gone := o.gone()
+	if last, ok := b.seen[key]; ok {
+		if o.Ref.ResourceVersion < last {
+			return Stale, false
+		}
+		if o.Ref.ResourceVersion == last && !gone {
+			return Duplicate, false
+		}
+	}
+	b.seen[key] = o.Ref.ResourceVersion
+	if gone {
+		b.bury(key)
+	}
+	var touched bool
+	switch o.Ref.Kind {
+	case KindNode:
+		touched = b.applyNode(o)
+	case KindPod:
+		touched = b.applyPod(o.Ref.UID, o.Pod)
+	case KindSlice:
+		touched = b.applySlice(o.Ref.UID, o.Slice)
+	case KindClaim:
+		touched = b.applyClaim(o.Ref.UID, o.Claim)
+	case KindDeviceClass:
+		touched = b.applyClass(o)
+	case KindPlacement:
+		touched = b.applyPlacement(o.Ref.UID, o.Placement)
+	case KindWorkload:
+		touched = b.applyWorkload(o.Ref.UID, o.Workload)
+	}
+	if touched {
+		b.version++
+		b.shot = nil
+	}
+	return Applied, touched
+}
+
+// bury remembers a deleted object's last version, and forgets the oldest grave when there are too many.
+func (b *Book) bury(key seenKey) {
+	b.graves = append(b.graves, key)
+	if len(b.graves) <= tombstones {
+		return
+	}
+	oldest := b.graves[0]
+	b.graves = b.graves[1:]
+	if !b.exists(oldest) {
+		delete(b.seen, oldest)
+	}
+}
+
+func (b *Book) exists(k seenKey) bool {
+	switch k.kind {
+	case KindNode:
+		_, ok := b.nodes[k.uid]
+		return ok
+	case KindPod:
+		_, ok := b.pods[k.uid]
+		return ok
+	case KindSlice:
+		_, ok := b.slices[k.uid]
+		return ok
+	case KindClaim:
+		_, ok := b.claims[k.uid]
+		return ok
+	case KindPlacement:
+		_, ok := b.placements[k.uid]
+		return ok
+	case KindWorkload:
+		_, ok := b.workloads[k.uid]
+		return ok
+	}
+	return false
+}
+
+func (o *Observation) gone() bool {
+	return o.Node == nil && o.Pod == nil && o.Slice == nil && o.Claim == nil && o.Class == nil &&
+		o.Placement == nil && o.Workload == nil
+}
+
+// Snapshot returns the accounts as they are. It is immutable and costs nothing while nothing changes.
+func (b *Book) Snapshot() *Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shot != nil {
+		return b.shot
+	}
+	for name := range b.dirty {
+		if v := b.view(name); v != nil {
+			b.views[name] = v
+		} else {
+			delete(b.views, name)
+		}
+	}
+	clear(b.dirty)
+	b.shot = &Snapshot{Version: b.version, nodes: maps.Clone(b.views), classes: maps.Clone(b.classes)}
+	b.shot.index()
+	return b.shot
+}
+
+// Version returns the number of changes so far.
+func (b *Book) Version() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.version
+}
+
+// Live returns the Workload's key if the Workload is known with a current quota reservation, else nil.
+func (b *Book) Live(workload types.UID) *v1alpha1.PlacementKey {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.workloads[workload]; w != nil {
+		return w.Key
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// Snapshot is the accounts at one version. It is immutable and safe for concurrent use.
+type Snapshot struct {
+	// Version counts the changes since the book was made; it is local to the process.
+	Version int64
+
+	nodes   map[string]*Node
+	names   []string
+	classes map[string]*resourcev1.DeviceClass
+}
+
+// index sorts what is given out in order.
+func (s *Snapshot) index() { s.names = slices.Sorted(maps.Keys(s.nodes)) }
+
+// Nodes returns the nodes in order of their names.
+func (s *Snapshot) Nodes() []*Node {
+	nodes := make([]*Node, len(s.names))
+	for i, name := range s.names {
+		nodes[i] = s.nodes[name]
+	}
+	return nodes
+}
+
+// Node returns one node, or nil.
+func (s *Snapshot) Node(name string) *Node { return s.nodes[name] }
+
+// DeviceClass returns a class by name, or nil.
+func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes[name] }
+
+// With returns a snapshot in which one Placement that is not written yet also holds its devices and its pods'
+// requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
+// asks for. s is unchanged.
+func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
+	c := &Snapshot{Version: s.Version, nodes: maps.Clone(s.nodes), names: s.names, classes: s.classes}
+	fresh := map[string]bool{}
+	for _, ps := range podSets {
+		n := c.nodes[ps.Node]
+		if n == nil {
+			continue
+		}
+		if !fresh[ps.Node] {
+			fresh[ps.Node] = true
+			n = n.clone()
+			c.nodes[ps.Node] = n
+		}
+		n.Free.Add(ps.Requests, -int64(ps.Slots))
+		n.Managed.Add(ps.Requests, int64(ps.Slots))
+		for i := range n.Devices {
+			if slices.Contains(ps.Devices, n.Devices[i].ID) {
+				n.Devices[i].Holders = append(slices.Clone(n.Devices[i].Holders), holder)
+			}
+		}
+	}
+	return c
+}
+
+// PodSetClaim is what one podset takes of one node.
+type PodSetClaim struct {
+	Node     string
+	Slots    int32
+	Requests Amounts
+	Devices  []DeviceID
+}
+
+// Node is the accounts of one node. It is read-only.
+type Node struct {
+	Name string
+	// Object is the node; owned by the observer.
+	Object *corev1.Node
+	// Ready is the node's Ready condition.
+	Ready bool
+	// Allocatable is what the node lists; Free is that less the requests of its pods and of what is promised;
+	// Managed is how much of the difference is for Workloads that Kueue manages. Free may be below zero.
+	Allocatable, Free, Managed Amounts
+	// Devices holds the devices of complete pools, sorted by driver, pool and name.
+	Devices []Device
+	// Pools holds the newest generation of each pool, sorted by driver and name.
+	Pools []Pool
+}
+
+// PoolState says whether a pool lends.
+type PoolState string
+
+// The states of a pool.
+const (
+	// PoolFresh lends.
+	PoolFresh PoolState = "Fresh"
+	// PoolIncomplete lends nothing: slices of its newest generation are missing.
+	PoolIncomplete PoolState = "Incomplete"
+)
+
+// Pool is one pool on one node.
+type Pool struct {
+	Driver, Name string
+	Generation   int64
+	State        PoolState
+	// Slices holds the slices of the generation, sorted by name.
+	Slices []*resourcev1.ResourceSlice
+}
+
+func (n *Node) clone() *Node {
+	c := *n
+	c.Free, c.Managed, c.Devices = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Devices)
+	return &c
+}
+
+// Digest returns a hash of the accounts: equal accounts have equal digests, whatever the order of observations.
+func (s *Snapshot) Digest() string {
+	h := sha256.New()
+	for _, n := range s.Nodes() {
+		writeNode(h, n)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func writeNode(w io.Writer, n *Node) {
+	fmt.Fprintf(w, "node %s ready=%t unschedulable=%t\n", n.Name, n.Ready, n.Object.Spec.Unschedulable)
+	for _, name := range slices.Sorted(maps.Keys(n.Allocatable)) {
+		fmt.Fprintf(w, " %s %d %d %d\n", name, n.Allocatable[name], n.Free[name], n.Managed[name])
+	}
+	for _, p := range n.Pools {
+		fmt.Fprintf(w, " pool %s/%s %d %s\n", p.Driver, p.Name, p.Generation, p.State)
+	}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		fmt.Fprintf(w, " device %s %q", d.ID, d.Unusable)
+		for _, x := range d.Holders {
+			fmt.Fprintf(w, " %s:%s:%t", x.Kind, x.UID, x.Freeing)
+		}
+		fmt.Fprintln(w)
+	}
+}
