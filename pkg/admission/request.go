@@ -1,0 +1,91 @@
+package admission
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Request is one Workload that wants a place.
+type Request struct {
+	// Now is the time of the decision.
+	Now    time.Time
+	Policy *flavors.Policy
+	// Namespace is the Workload's: holders of other namespaces are not named in the record.
+	Namespace string
+	PodSets   []PodSet
+	// Refusal, if set, says why the Workload cannot be decided at all; the decision is then Wait with that reason.
+	Refusal *flavors.Refusal
+}
+
+// PodSet is one podset of a Request.
+type PodSet struct {
+	Name string
+	// Count is how many pods need a place.
+	Count int32
+	// Spec is the pod spec as its user wrote it, without the allowed set and the charge.
+	Spec  *corev1.PodSpec
+	Shape flavors.Shape
+	// Requests is what kube-scheduler counts for one pod on a node, with one of pods.
+	Requests ledger.Amounts
+	// Assigned is what Kueue assigned; nil while it holds no quota.
+	Assigned *Assigned
+}
+
+// Assigned is what Kueue assigned to a podset with its quota.
+type Assigned struct {
+	// Flavor is the ResourceFlavor of the policy's quotaResource, or that of cpu for a podset without devices.
+	Flavor string
+	// NodeLabels and Tolerations are those of all its ResourceFlavors together, which Kueue gives to the pods.
+	NodeLabels  map[string]string
+	Tolerations []corev1.Toleration
+}
+
+// Decision is the outcome for one Request.
+type Decision struct {
+	Verdict v1alpha1.Verdict
+	// Reason and Message say why not; Reason is empty for Admit.
+	Reason  v1alpha1.Reason
+	Message string
+	// Standings holds, by podset and flavor in the order tried, what the ledger said.
+	Standings []v1alpha1.FlavorStanding
+	// PodSets is the promise; set for Admit alone.
+	PodSets []v1alpha1.PlacementPodSet
+	// LedgerVersion is the snapshot's.
+	LedgerVersion int64
+}
+
+// KeyOf names a Workload's current quota reservation. It is nil while the Workload holds no quota, is not active, is
+// evicted or has finished: then no Placement of it is live.
+func KeyOf(wl *kueue.Workload) (*v1alpha1.PlacementKey, error) {
+	reserved := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
+	switch {
+	case wl.Status.Admission == nil, reserved == nil, reserved.Status != metav1.ConditionTrue,
+		wl.Spec.Active != nil && !*wl.Spec.Active,
+		meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted),
+		meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished):
+		return nil, nil
+	}
+	a := wl.Status.Admission.DeepCopy()
+	for i := range a.PodSetAssignments {
+		a.PodSetAssignments[i].TopologyAssignment = nil
+		a.PodSetAssignments[i].DelayedTopologyRequest = nil
+	}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("hash admission: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	return &v1alpha1.PlacementKey{WorkloadUID: wl.UID, ReservedAt: reserved.LastTransitionTime, Admission: hex.EncodeToString(sum[:8])}, nil
+}

@@ -1,0 +1,128 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// anyFlavor is the flavor index of a podset that asks for no devices.
+const anyFlavor = -1
+
+// book says on which accounts a standing is taken.
+type book int
+
+const (
+	// asIs: what is free now.
+	asIs book = iota
+	// managedGone: as if every Workload that Kueue manages had finished.
+	managedGone
+	// emptyHealthy: the whole inventory, empty and healthy.
+	emptyHealthy
+)
+
+// trial is what came out for one podset on one flavor.
+type trial struct {
+	standing v1alpha1.FlavorStanding
+	// nodes is the promise where the standing is Fits.
+	nodes []v1alpha1.PlacementNode
+}
+
+// candidate is one node that can take some pods.
+type candidate struct {
+	fit   *nodeFit
+	count int32
+}
+
+// try takes the standing of one flavor for one podset: Fits on the book as it is, else Busy, Blocked or Impossible on
+// the more hopeful ones. The reasons are those of the book before the one on which it would fit.
+func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, flavor int) trial {
+	t := trial{standing: v1alpha1.FlavorStanding{PodSet: ps.Name}}
+	if flavor != anyFlavor {
+		t.standing.Flavor = r.Policy.Flavors[flavor].Name
+	}
+	nodes := d.nodesOf(s, r, ps, flavor)
+	t.standing.Nodes = bounded(len(nodes))
+	for _, n := range nodes {
+		t.standing.Devices += bounded(len(n.devices))
+	}
+	on, reasons := d.place(ctx, r, ps, nodes, asIs)
+	if on != nil {
+		t.standing.Standing, t.nodes = v1alpha1.StandingFits, on
+		return t
+	}
+	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBusy, reasons.list()
+	if on, reasons = d.place(ctx, r, ps, nodes, managedGone); on != nil {
+		return t
+	}
+	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
+	if on, reasons = d.place(ctx, r, ps, nodes, emptyHealthy); on != nil {
+		return t
+	}
+	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
+	return t
+}
+
+// place spreads a podset's pods over nodes; nil, with the reasons, where not all have a place. Nodes are taken in the
+// policy's order, each as far as it goes, which is exact for a single podset: how many pods a node takes does not
+// depend on the others.
+func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*nodeFit, b book) ([]v1alpha1.PlacementNode, *reasons) {
+	why := &reasons{}
+	var fits []candidate
+	var total int64
+	for _, n := range nodes {
+		k, stop := d.most(ctx, ps, n, b)
+		if k < ps.Count {
+			why.add(stop)
+		}
+		if k > 0 {
+			fits = append(fits, candidate{n, k})
+			total += int64(k)
+		}
+	}
+	if total < int64(ps.Count) {
+		if ps.Count > 1 {
+			why.short(total, int64(ps.Count))
+		}
+		why.empty(r.Policy, ps)
+		return nil, why
+	}
+	order(r.Policy.Spec.Ordering, fits, b)
+	left := ps.Count
+	var placed []v1alpha1.PlacementNode
+	for _, c := range fits {
+		if left == 0 {
+			break
+		}
+		k := min(left, c.count)
+		requests, ok := d.allocate(ctx, ps, c.fit, b, k)
+		if !ok {
+			continue
+		}
+		placed = append(placed, v1alpha1.PlacementNode{Name: c.fit.node.Name, Slots: k, Requests: requests})
+		left -= k
+	}
+	if left > 0 { // fewer pods than the most that a node takes always fit on it, so the context ended
+		why.add(stop{v1alpha1.ReasonUndecided, "the search was cut short"})
+		return nil, why
+	}
+	slices.SortFunc(placed, func(x, y v1alpha1.PlacementNode) int { return cmp.Compare(x.Name, y.Name) })
+	return placed, why
+}
+
+// order sorts candidates: Pack takes the node with the fewest free devices first, Spread the one with the most; ties,
+// and nodes without devices, go by how many pods they hold and then by name.
+func order(o v1alpha1.Ordering, fits []candidate, b book) {
+	slices.SortFunc(fits, func(x, y candidate) int {
+		if o == v1alpha1.OrderingSpread {
+			x, y = y, x
+			return cmp.Or(cmp.Compare(x.fit.free(b), y.fit.free(b)), cmp.Compare(x.count, y.count), cmp.Compare(y.fit.node.Name, x.fit.node.Name))
+		}
+		return cmp.Or(cmp.Compare(x.fit.free(b), y.fit.free(b)), cmp.Compare(x.count, y.count), cmp.Compare(x.fit.node.Name, y.fit.node.Name))
+	})
+}
+
+func bounded(n int) int32 { return int32(min(n, 1<<30)) }

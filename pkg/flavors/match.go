@@ -1,0 +1,116 @@
+package flavors
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// celCacheSize is how many compiled expressions are kept: kube-scheduler's ten are too few for a policy, its classes
+// and its users' selectors together.
+const celCacheSize = 512
+
+// Matcher evaluates device selectors as kube-scheduler does and remembers, by slice version, which flavor its devices
+// belong to. It is safe for concurrent use.
+type Matcher struct {
+	// Cache holds compiled expressions; it may be handed to the allocator.
+	Cache *cel.Cache
+
+	mu      sync.Mutex
+	flavors map[memberKey]*members
+}
+
+type memberKey struct {
+	policy, revision string
+	slice            types.UID
+}
+
+type members struct {
+	version string
+	flavor  []int
+}
+
+// NewMatcher returns a Matcher with an empty cache.
+func NewMatcher() *Matcher {
+	return &Matcher{
+		Cache:   cel.NewCache(celCacheSize, cel.Features{EnableConsumableCapacity: true}),
+		flavors: map[memberKey]*members{},
+	}
+}
+
+// Matches says whether a device of driver fulfils every expression. An expression that does not compile, or fails on
+// this device, is an error; kube-scheduler gives a pod up on either.
+func (m *Matcher) Matches(driver string, d *resourcev1.Device, expressions ...string) (bool, error) {
+	for _, e := range expressions {
+		program := m.Cache.GetOrCompile(e)
+		if program.Error != nil {
+			return false, fmt.Errorf("selector %q: %w", e, program.Error)
+		}
+		ok, _, err := program.DeviceMatches(context.Background(), cel.Device{
+			Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
+		})
+		if err != nil {
+			return false, fmt.Errorf("selector %q: %w", e, err)
+		}
+		if !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// FlavorOf returns the index of the first flavor of p that a device belongs to, or -1 for none. A device that fails a
+// constraint belongs to none. A selector that fails on a device does not match it.
+func (m *Matcher) FlavorOf(p *Policy, d *ledger.Device) int {
+	key := memberKey{p.Name, p.Revision, d.Slice.UID}
+	m.mu.Lock()
+	known := m.flavors[key]
+	m.mu.Unlock()
+	if known == nil || known.version != d.Slice.ResourceVersion {
+		known = &members{version: d.Slice.ResourceVersion, flavor: m.resolve(p, d.Slice)}
+		m.mu.Lock()
+		m.flavors[key] = known
+		m.mu.Unlock()
+	}
+	for i := range d.Slice.Spec.Devices {
+		if d.Slice.Spec.Devices[i].Name == d.ID.Device {
+			return known.flavor[i]
+		}
+	}
+	return -1
+}
+
+func (m *Matcher) resolve(p *Policy, s *resourcev1.ResourceSlice) []int {
+	flavor := make([]int, len(s.Spec.Devices))
+	for i := range s.Spec.Devices {
+		flavor[i] = -1
+		d := &s.Spec.Devices[i]
+		if ok, err := m.Matches(s.Spec.Driver, d, p.Constraints...); err != nil || !ok {
+			continue
+		}
+		for f := range p.Flavors {
+			if ok, err := m.Matches(s.Spec.Driver, d, p.Flavors[f].Selectors...); err == nil && ok {
+				flavor[i] = f
+				break
+			}
+		}
+	}
+	return flavor
+}
+
+// Forget drops what is remembered of slices that are not in keep. Call it now and then with the slices that exist.
+func (m *Matcher) Forget(keep func(slice types.UID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.flavors {
+		if !keep(k.slice) {
+			delete(m.flavors, k)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package flavors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// maxCELBytes bounds all expressions of a narrowed claim together.
+const maxCELBytes = 10 << 10
+
+// Exact returns a claim spec that only the given devices can satisfy: the user's spec with its request cut to them,
+// to the flavor, to no earlier flavor, to the policy's constraints and to the user's own selectors, in that order; the
+// first expression is false on every other device, so the rest is evaluated on the given ones alone. onNode holds
+// every device of the node, from which the given ones must be told. A refusal says why it cannot be done.
+func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.Device, onNode []ledger.Device) (resourcev1.ResourceClaimSpec, *Refusal) {
+	first, ok := identify(devices, onNode)
+	if !ok {
+		return resourcev1.ResourceClaimSpec{}, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(devices))
+	}
+	expressions := []string{first}
+	expressions = append(expressions, p.Flavors[flavor].Selectors...)
+	for f := range flavor {
+		not := "!(" + strings.Join(parenthesized(p.Flavors[f].Selectors), " && ") + ")"
+		if holds(m, devices, not) {
+			expressions = append(expressions, not)
+		}
+	}
+	expressions = append(expressions, p.Constraints...)
+	expressions = append(expressions, c.Selectors...)
+	total := 0
+	for _, e := range expressions {
+		total += len(e)
+	}
+	if len(expressions) > resourcev1.DeviceSelectorsMaxSize || total > maxCELBytes {
+		return resourcev1.ResourceClaimSpec{}, unsupportedf("claim %q: %d selectors of %d bytes together are too many to cut it to the promised devices (at most %d and %d)",
+			c.Name, len(expressions), total, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
+	}
+	spec := *c.Spec.DeepCopy()
+	e := spec.Devices.Requests[0].Exactly
+	e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeExactCount, c.Count
+	e.Selectors = nil
+	for _, x := range expressions {
+		e.Selectors = append(e.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: x}})
+	}
+	return spec, nil
+}
+
+func parenthesized(expressions []string) []string {
+	out := make([]string, len(expressions))
+	for i, e := range expressions {
+		out[i] = "(" + e + ")"
+	}
+	return out
+}
+
+// holds says whether an expression is true, without an error, on each device.
+func holds(m *Matcher, devices []*ledger.Device, expression string) bool {
+	for _, d := range devices {
+		if ok, err := m.Matches(d.ID.Driver, d.Spec, expression); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func sliceNodeName(devices []*ledger.Device) string {
+	if len(devices) == 0 || devices[0].Slice.Spec.NodeName == nil {
+		return "?"
+	}
+	return *devices[0].Slice.Spec.NodeName
+}
+
+// Distinct says whether claims can be cut to single devices of a driver on a node.
+func Distinct(driver string, onNode []ledger.Device) bool {
+	return len(keys(driver, onNode)) > 0
+}
+
+// identify returns an expression that is true on the given devices and on no other of the node.
+func identify(devices []*ledger.Device, onNode []ledger.Device) (string, bool) {
+	byDriver := map[string][]*ledger.Device{}
+	for _, d := range devices {
+		byDriver[d.ID.Driver] = append(byDriver[d.ID.Driver], d)
+	}
+	drivers := make([]string, 0, len(byDriver))
+	for d := range byDriver {
+		drivers = append(drivers, d)
+	}
+	slices.Sort(drivers)
+	var parts []string
+	for _, driver := range drivers {
+		names := keys(driver, onNode)
+		if len(names) == 0 {
+			return "", false
+		}
+		parts = append(parts, driverExpression(driver, names, byDriver[driver]))
+	}
+	return strings.Join(parts, " || "), len(parts) > 0
+}
+
+// keys returns the fewest attributes that together tell all devices of a driver on a node apart: one, or else two;
+// nil when that is not enough. Of equals a uuid comes first, then a bus address, then the name's order.
+func keys(driver string, onNode []ledger.Device) []resourcev1.QualifiedName {
+	var own []*resourcev1.Device
+	for i := range onNode {
+		if onNode[i].ID.Driver == driver {
+			own = append(own, onNode[i].Spec)
+		}
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	var names []resourcev1.QualifiedName
+	for name := range own[0].Attributes {
+		if !slices.ContainsFunc(own, func(d *resourcev1.Device) bool { return literal(d.Attributes[name]) == "" }) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b resourcev1.QualifiedName) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+	for _, a := range names {
+		if tellApart(own, a) {
+			return []resourcev1.QualifiedName{a}
+		}
+	}
+	for i, a := range names {
+		for _, b := range names[i+1:] {
+			if tellApart(own, a, b) {
+				return []resourcev1.QualifiedName{a, b}
+			}
+		}
+	}
+	return nil
+}
+
+func rank(name resourcev1.QualifiedName) int {
+	_, id, found := strings.Cut(string(name), "/")
+	if !found {
+		id = string(name)
+	}
+	switch id {
+	case "uuid":
+		return 0
+	case "pciBusID":
+		return 1
+	}
+	return 2
+}
+
+func tellApart(devices []*resourcev1.Device, names ...resourcev1.QualifiedName) bool {
+	seen := map[string]bool{}
+	for _, d := range devices {
+		var key strings.Builder
+		for _, n := range names {
+			key.WriteString(literal(d.Attributes[n]) + ",")
+		}
+		if seen[key.String()] {
+			return false
+		}
+		seen[key.String()] = true
+	}
+	return true
+}
+
+// literal returns an attribute's value as CEL writes it; "" for kinds that cannot be compared so.
+func literal(a resourcev1.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return strconv.QuoteToASCII(*a.StringValue)
+	case a.IntValue != nil:
+		return strconv.FormatInt(*a.IntValue, 10)
+	}
+	return ""
+}
+
+func driverExpression(driver string, names []resourcev1.QualifiedName, devices []*ledger.Device) string {
+	var guard, refs []string
+	for _, n := range names {
+		domain, id, found := strings.Cut(string(n), "/")
+		if !found {
+			domain, id = driver, string(n)
+		}
+		guard = append(guard, fmt.Sprintf("%q in device.attributes[%q]", id, domain))
+		refs = append(refs, fmt.Sprintf("device.attributes[%q][%q]", domain, id))
+	}
+	prefix := fmt.Sprintf("device.driver == %q && %s && ", driver, strings.Join(guard, " && "))
+	if len(names) == 1 {
+		values := make([]string, len(devices))
+		for i, d := range devices {
+			values[i] = literal(d.Spec.Attributes[names[0]])
+		}
+		slices.Sort(values)
+		return "(" + prefix + refs[0] + " in [" + strings.Join(values, ", ") + "])"
+	}
+	alternatives := make([]string, len(devices))
+	for i, d := range devices {
+		equal := make([]string, len(names))
+		for j, n := range names {
+			equal[j] = refs[j] + " == " + literal(d.Spec.Attributes[n])
+		}
+		alternatives[i] = "(" + strings.Join(equal, " && ") + ")"
+	}
+	slices.Sort(alternatives)
+	return "(" + prefix + "(" + strings.Join(alternatives, " || ") + "))"
+}
