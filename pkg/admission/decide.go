@@ -69,20 +69,26 @@ func (d *Decider) podSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps
 	if len(ps.Shape.Claims) == 0 {
 		return d.plainPodSet(ctx, s, r, ps, dec)
 	}
-	var worst v1alpha1.FlavorStanding
+	// best is the standing that says why not: of the assigned flavor, or else the nearest to fitting.
+	var best v1alpha1.FlavorStanding
+	found := false
 	for f := 0; f <= last; f++ {
 		t := d.try(ctx, s, r, ps, f)
 		dec.Standings = append(dec.Standings, t.standing)
-		if t.standing.Standing == v1alpha1.StandingFits && (only < 0 || f == only) {
+		if t.standing.Standing == v1alpha1.StandingFits && !found && (only < 0 || f == only) {
 			out.Flavor, out.Charge, out.Nodes = r.Policy.Flavors[f].Name, r.Policy.Charge(ps.Shape, f), t.nodes
-			return out, true
+			if found = true; !r.EveryFlavor {
+				return out, true
+			}
 		}
-		if f == only || only < 0 && (f == 0 || rankOf(t.standing.Standing) < rankOf(worst.Standing)) {
-			worst = t.standing
+		if f == only || only < 0 && (f == 0 || rankOf(t.standing.Standing) < rankOf(best.Standing)) {
+			best = t.standing
 		}
 	}
-	dec.explain(worst)
-	return out, false
+	if !found {
+		dec.explain(best)
+	}
+	return out, found
 }
 
 // plainPodSet places a podset without devices, which is decided where Kueue puts it.

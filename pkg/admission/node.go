@@ -134,13 +134,19 @@ func classSelectors(c *resourcev1.DeviceClass) []string {
 	return out
 }
 
+// Unavailable says why a pod, as it is, may not run on a node; empty where it may.
+func Unavailable(n *ledger.Node, spec *corev1.PodSpec) string {
+	why, _ := unavailable(n, nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}), spec.Tolerations)
+	return why
+}
+
 // unavailable says why a pod may not run on a node, and whether that is meant for good.
 func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
 	if ok, err := affinity.Match(n.Object); err != nil || !ok {
 		return fmt.Sprintf("node %s does not match the pod's node selector or affinity", n.Name), true
 	}
-	if n.Object.Labels[corev1.LabelHostname] == "" {
-		return fmt.Sprintf("node %s has no label %s to pin a pod by", n.Name, corev1.LabelHostname), true
+	if n.Hostname == "" {
+		return fmt.Sprintf("node %s has no %s label of its own to pin a pod by", n.Name, corev1.LabelHostname), true
 	}
 	if !n.Ready {
 		return fmt.Sprintf("node %s is not Ready", n.Name), false

@@ -25,6 +25,8 @@ type Request struct {
 	// Namespace is the Workload's: holders of other namespaces are not named in the record.
 	Namespace string
 	PodSets   []PodSet
+	// EveryFlavor takes the standing of every flavor of the policy, not only of those up to the first that fits.
+	EveryFlavor bool
 	// Refusal, if set, says why the Workload cannot be decided at all; the decision is then Wait with that reason.
 	Refusal *flavors.Refusal
 }

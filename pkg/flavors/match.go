@@ -16,6 +16,9 @@ import (
 // and its users' selectors together.
 const celCacheSize = 512
 
+// features are those with which kube-scheduler and the API server 1.36 compile device selectors.
+var features = cel.Features{EnableConsumableCapacity: true}
+
 // Matcher evaluates device selectors as kube-scheduler does and remembers, by slice version, which flavor its devices
 // belong to. It is safe for concurrent use.
 type Matcher struct {
@@ -24,23 +27,25 @@ type Matcher struct {
 
 	mu      sync.Mutex
 	flavors map[memberKey]*members
+	costly  map[string]bool
 }
 
 type memberKey struct {
-	policy, revision string
-	slice            types.UID
+	policy string
+	slice  types.UID
 }
 
 type members struct {
-	version string
-	flavor  []int
+	revision, version string
+	flavor            []int
 }
 
 // NewMatcher returns a Matcher with an empty cache.
 func NewMatcher() *Matcher {
 	return &Matcher{
-		Cache:   cel.NewCache(celCacheSize, cel.Features{EnableConsumableCapacity: true}),
+		Cache:   cel.NewCache(celCacheSize, features),
 		flavors: map[memberKey]*members{},
+		costly:  map[string]bool{},
 	}
 }
 
@@ -65,15 +70,34 @@ func (m *Matcher) Matches(driver string, d *resourcev1.Device, expressions ...st
 	return true, nil
 }
 
+// affordable says whether the API server accepts an expression that compiles: its estimated cost is within the limit.
+func (m *Matcher) affordable(expression string) bool {
+	m.mu.Lock()
+	costly, known := m.costly[expression]
+	m.mu.Unlock()
+	if known {
+		return !costly
+	}
+	result := cel.GetCompiler(features).CompileCELExpression(expression, cel.Options{})
+	costly = result.Error != nil || result.MaxCost > resourcev1.CELSelectorExpressionMaxCost
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.costly) >= celCacheSize {
+		clear(m.costly)
+	}
+	m.costly[expression] = costly
+	return !costly
+}
+
 // FlavorOf returns the index of the first flavor of p that a device belongs to, or -1 for none. A device that fails a
 // constraint belongs to none. A selector that fails on a device does not match it.
 func (m *Matcher) FlavorOf(p *Policy, d *ledger.Device) int {
-	key := memberKey{p.Name, p.Revision, d.Slice.UID}
+	key := memberKey{p.Name, d.Slice.UID}
 	m.mu.Lock()
 	known := m.flavors[key]
 	m.mu.Unlock()
-	if known == nil || known.version != d.Slice.ResourceVersion {
-		known = &members{version: d.Slice.ResourceVersion, flavor: m.resolve(p, d.Slice)}
+	if known == nil || known.revision != p.Revision || known.version != d.Slice.ResourceVersion {
+		known = &members{revision: p.Revision, version: d.Slice.ResourceVersion, flavor: m.resolve(p, d.Slice)}
 		m.mu.Lock()
 		m.flavors[key] = known
 		m.mu.Unlock()

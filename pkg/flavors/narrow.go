@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	resourcev1 "k8s.io/api/resource/v1"
 
@@ -20,6 +21,9 @@ const maxCELBytes = 10 << 10
 // first expression is false on every other device, so the rest is evaluated on the given ones alone. onNode holds
 // every device of the node, from which the given ones must be told. A refusal says why it cannot be done.
 func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.Device, onNode []ledger.Device) (resourcev1.ResourceClaimSpec, *Refusal) {
+	if int64(len(devices)) != c.Count {
+		return resourcev1.ResourceClaimSpec{}, unsupportedf("claim %q asks for %d devices, %d are promised", c.Name, c.Count, len(devices))
+	}
 	first, ok := identify(devices, onNode)
 	if !ok {
 		return resourcev1.ResourceClaimSpec{}, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(devices))
@@ -28,7 +32,7 @@ func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.D
 	expressions = append(expressions, p.Flavors[flavor].Selectors...)
 	for f := range flavor {
 		not := "!(" + strings.Join(parenthesized(p.Flavors[f].Selectors), " && ") + ")"
-		if holds(m, devices, not) {
+		if holds(m, devices, not) && m.affordable(not) {
 			expressions = append(expressions, not)
 		}
 	}
@@ -55,7 +59,7 @@ func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.D
 func parenthesized(expressions []string) []string {
 	out := make([]string, len(expressions))
 	for i, e := range expressions {
-		out[i] = "(" + e + ")"
+		out[i] = "(" + e + "\n)" // on a line of its own, since e may end in a comment
 	}
 	return out
 }
@@ -99,13 +103,19 @@ func identify(devices []*ledger.Device, onNode []ledger.Device) (string, bool) {
 		if len(names) == 0 {
 			return "", false
 		}
+		for _, d := range byDriver[driver] {
+			if slices.ContainsFunc(names, func(n resourcev1.QualifiedName) bool { return literal(d.Spec.Attributes[n]) == "" }) {
+				return "", false
+			}
+		}
 		parts = append(parts, driverExpression(driver, names, byDriver[driver]))
 	}
 	return strings.Join(parts, " || "), len(parts) > 0
 }
 
 // keys returns the fewest attributes that together tell all devices of a driver on a node apart: one, or else two;
-// nil when that is not enough. Of equals a uuid comes first, then a bus address, then the name's order.
+// nil when that is not enough. Of equals a uuid comes first, then a bus address, then the name's order. An attribute
+// counts only where every device has it, with values of one kind: CEL takes no list of several.
 func keys(driver string, onNode []ledger.Device) []resourcev1.QualifiedName {
 	var own []*resourcev1.Device
 	for i := range onNode {
@@ -118,7 +128,11 @@ func keys(driver string, onNode []ledger.Device) []resourcev1.QualifiedName {
 	}
 	var names []resourcev1.QualifiedName
 	for name := range own[0].Attributes {
-		if !slices.ContainsFunc(own, func(d *resourcev1.Device) bool { return literal(d.Attributes[name]) == "" }) {
+		text := own[0].Attributes[name].StringValue != nil
+		if !slices.ContainsFunc(own, func(d *resourcev1.Device) bool {
+			a := d.Attributes[name]
+			return literal(a) == "" || text != (a.StringValue != nil)
+		}) {
 			names = append(names, name)
 		}
 	}
@@ -172,7 +186,7 @@ func tellApart(devices []*resourcev1.Device, names ...resourcev1.QualifiedName) 
 // literal returns an attribute's value as CEL writes it; "" for kinds that cannot be compared so.
 func literal(a resourcev1.DeviceAttribute) string {
 	switch {
-	case a.StringValue != nil:
+	case a.StringValue != nil && utf8.ValidString(*a.StringValue):
 		return strconv.QuoteToASCII(*a.StringValue)
 	case a.IntValue != nil:
 		return strconv.FormatInt(*a.IntValue, 10)

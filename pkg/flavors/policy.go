@@ -39,6 +39,10 @@ type Flavor struct {
 	Tolerations []corev1.Toleration
 }
 
+// FlavorOrder is the reason of the problem that a queue lists the policy's flavors in another order; its workloads can
+// be steered all the same.
+const FlavorOrder = "FlavorOrder"
+
 // Problem is something about a policy, or a queue that uses it, that an operator must mend. Condition is the
 // condition type that it makes false.
 type Problem struct {
@@ -71,6 +75,8 @@ func Resolve(dp *v1alpha1.DevicePolicy, lookup func(name string) *kueue.Resource
 			unresolved("ResourceFlavorNotFound", "flavor %q names no ResourceFlavor: create ResourceFlavor %s, or take the flavor out of the policy", pf.Name, pf.Name)
 		case len(rf.Spec.NodeLabels) == 0:
 			unresolved("NoNodeLabels", "ResourceFlavor %s has no nodeLabels: give it one that tells its nodes from those of the other flavors", pf.Name)
+		case slices.Contains(slices.Collect(maps.Values(rf.Spec.NodeLabels)), noFlavor):
+			unresolved("ReservedLabelValue", "ResourceFlavor %s has %q as the value of a node label, by which Plimsoll writes that no flavor is allowed: use another value", pf.Name, noFlavor)
 		case rf.Spec.TopologyName != nil:
 			unresolved("TopologyUnsupported", "ResourceFlavor %s has a topologyName, which is not supported yet: take it out, or the flavor out of the policy", pf.Name)
 		default:
@@ -170,7 +176,7 @@ func (p *Policy) QueueProblems(cq *kueue.ClusterQueue, checks []string) []Proble
 		}
 		known++
 		if i < last {
-			add(v1alpha1.PolicyOrderConsistent, "FlavorOrder", "lists flavor %s after %s, the policy before: give both the same order", p.Flavors[i].Name, p.Flavors[last].Name)
+			add(v1alpha1.PolicyOrderConsistent, FlavorOrder, "lists flavor %s after %s, the policy before: give both the same order", p.Flavors[i].Name, p.Flavors[last].Name)
 		}
 		last = max(last, i)
 	}
@@ -196,22 +202,3 @@ func (p *Policy) Shadow() bool { return p.Spec.Mode == v1alpha1.ModeShadow }
 
 // Seconds returns v, or the default where it is nil (as in a policy that was not defaulted by a server).
 func Seconds(v *int32, fallback int32) int64 { return int64(ptr.Deref(v, fallback)) }
-
-// closingKey returns the node label by which the empty set is written: one that only a flavor of the policy carries
-// cannot be missed by Kueue, which looks at the keys of all flavors of the group together and finds "In" false where
-// a flavor lacks the key.
-func (p *Policy) closingKey() string {
-	keys := map[string]int{}
-	for _, f := range p.Flavors {
-		for k := range f.NodeLabels {
-			keys[k]++
-		}
-	}
-	best := ""
-	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		if best == "" || keys[k] > keys[best] {
-			best = k
-		}
-	}
-	return best
-}

@@ -94,19 +94,19 @@ func unsupportedPod(spec *corev1.PodSpec) *Refusal {
 	}
 	for i := range spec.TopologySpreadConstraints {
 		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
-			return unsupportedf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet", i)
+			return unsupportedf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet: use ScheduleAnyway", i)
 		}
 	}
 	for i := range spec.Volumes {
 		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return unsupportedf("spec.volumes[%q]: persistent volumes are not supported yet", v.Name)
+			return unsupportedf("spec.volumes[%q]: persistent volumes are not supported yet: use another kind of volume", v.Name)
 		}
 	}
 	containers := append(append([]corev1.Container{}, spec.InitContainers...), spec.Containers...)
 	for i := range containers {
 		for _, port := range containers[i].Ports {
-			if port.HostPort != 0 {
-				return unsupportedf("spec.containers[%q].ports: hostPort is not supported yet", containers[i].Name)
+			if port.HostPort != 0 || spec.HostNetwork { // with hostNetwork every port of a pod becomes a host port
+				return unsupportedf("spec.containers[%q].ports: ports of the host are not supported yet: take hostPort, or the ports of a pod with hostNetwork, out", containers[i].Name)
 			}
 		}
 	}
@@ -120,10 +120,10 @@ func claimShape(t *resourcev1.ResourceClaimTemplate) (ClaimShape, *Refusal) {
 		return c, unsupportedf("ResourceClaimTemplate %q: "+format, append([]any{t.Name}, args...)...)
 	}
 	if n := len(spec.Devices.Requests); n != 1 {
-		return refuse("spec.devices.requests has %d requests, one is supported so far", n)
+		return refuse("spec.devices.requests has %d requests, one is supported so far: use one", n)
 	}
 	if len(spec.Devices.Constraints) > 0 {
-		return refuse("spec.devices.constraints is not supported yet")
+		return refuse("spec.devices.constraints is not supported yet: take it out")
 	}
 	r := &spec.Devices.Requests[0]
 	if len(r.FirstAvailable) > 0 || r.Exactly == nil {
@@ -131,21 +131,22 @@ func claimShape(t *resourcev1.ResourceClaimTemplate) (ClaimShape, *Refusal) {
 	}
 	e := r.Exactly
 	switch {
-	case e.AllocationMode == resourcev1.DeviceAllocationModeAll:
-		return refuse("spec.devices.requests[%q].exactly.allocationMode All is not supported yet: use ExactCount", r.Name)
+	case e.AllocationMode != "" && e.AllocationMode != resourcev1.DeviceAllocationModeExactCount:
+		return refuse("spec.devices.requests[%q].exactly.allocationMode %s is not supported yet: use ExactCount", r.Name, e.AllocationMode)
 	case e.AdminAccess != nil && *e.AdminAccess:
-		return refuse("spec.devices.requests[%q].exactly.adminAccess is not supported yet", r.Name)
+		return refuse("spec.devices.requests[%q].exactly.adminAccess is not supported yet: take it out", r.Name)
 	case e.Capacity != nil && len(e.Capacity.Requests) > 0:
-		return refuse("spec.devices.requests[%q].exactly.capacity is not supported yet", r.Name)
+		return refuse("spec.devices.requests[%q].exactly.capacity is not supported yet: take it out", r.Name)
 	}
 	c.Request, c.Class, c.Count, c.Tolerations = r.Name, e.DeviceClassName, max(1, e.Count), e.Tolerations
-	for _, s := range e.Selectors {
-		if s.CEL != nil {
-			c.Selectors = append(c.Selectors, s.CEL.Expression)
+	for i, s := range e.Selectors {
+		if s.CEL == nil {
+			return refuse("spec.devices.requests[%q].exactly.selectors[%d] is of an unknown kind: use cel", r.Name, i)
 		}
+		c.Selectors = append(c.Selectors, s.CEL.Expression)
 	}
 	if c.Count > resourcev1.AllocationResultsMaxSize {
-		return refuse("spec.devices.requests[%q].exactly.count is %d, a claim holds at most %d devices", r.Name, c.Count, resourcev1.AllocationResultsMaxSize)
+		return refuse("spec.devices.requests[%q].exactly.count is %d, a claim holds at most %d devices: ask for fewer", r.Name, c.Count, resourcev1.AllocationResultsMaxSize)
 	}
 	return c, nil
 }
@@ -166,6 +167,9 @@ func (p *Policy) UniformCharge(s Shape, flavors ...int) (int64, bool) {
 		for i := range p.Flavors {
 			flavors = append(flavors, i)
 		}
+	}
+	if len(flavors) == 0 {
+		return 0, false
 	}
 	for _, f := range flavors {
 		if p.Charge(s, f) != p.Charge(s, flavors[0]) {

@@ -1,12 +1,9 @@
 package flavors
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -32,44 +29,70 @@ type Plan struct {
 
 // Steer writes a plan into a Workload that holds no quota: required node affinity for the allowed set, the charge as
 // pod overhead, and annotations by which both can be restored and taken out again. It changes only podsets that have
-// claims. It is idempotent. The error says why the Workload cannot be steered.
+// claims. A podset whose charge the plan leaves out gets the one that the Workload's annotation names, if any. Names
+// in the allowed set that are no flavors of the policy are passed over. It is idempotent. The error says why the
+// Workload cannot be steered; it is unchanged then.
 func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
-	user, err := UserAffinity(wl)
+	if len(p.closingKeys()) == 0 {
+		return fmt.Errorf("policy %s: no flavor has node labels to steer by", p.Name)
+	}
+	known, err := keptOf(wl)
 	if err != nil {
 		return err
 	}
-	charges := ChargeOf(wl)
+	before := ChargeOf(wl)
+	now, charges := map[string]*kept{}, map[string]int64{}
+	specs := map[string]*corev1.PodSpec{}
 	for i := range wl.Spec.PodSets {
 		ps := &wl.Spec.PodSets[i]
 		if !HasClaims(&ps.Template.Spec) {
 			continue
 		}
 		name := string(ps.Name)
-		own, known := user[name]
-		if !known || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(own, AllowedOf(wl))) {
-			own = required(&ps.Template.Spec) // what is there is not ours: the user's own, or Kueue rewrote it
-			if own != nil && p.isClosed(own) {
-				own = nil
-			}
-		}
-		user[name] = own
-		terms := p.affinity(own, plan.Allowed)
+		k := &kept{Own: ownAffinity(&ps.Template.Spec, known[name]), Fixed: stillFixed(&ps.Template.Spec, known[name])}
+		terms := p.affinity(k.Own, plan.Allowed)
 		if len(terms.NodeSelectorTerms) > maxTerms {
-			return fmt.Errorf("podset %s: %d node affinity terms times %d flavors is more than %d", name, len(own.NodeSelectorTerms), len(plan.Allowed), maxTerms)
+			return fmt.Errorf("podset %s: %d node affinity terms times %d flavors is more than %d", name, len(k.Own.NodeSelectorTerms), len(plan.Allowed), maxTerms)
 		}
-		setRequired(&ps.Template.Spec, terms)
-		if charge, ok := plan.Charge[name]; ok {
+		k.Wrote = digest(terms)
+		spec := ps.Template.Spec.DeepCopy()
+		setRequired(spec, terms)
+		if charge, ok := p.charge(name, plan, known[name], before); ok {
 			charges[name] = charge
-			setCharge(&ps.Template.Spec, corev1.ResourceName(p.Spec.QuotaResource), charge, plan.Overhead[name])
+			p.setCharge(spec, k, known[name], charge, plan.Overhead[name])
+		} else {
+			uncharge(spec, known[name])
+		}
+		now[name], specs[name] = k, spec
+	}
+	if err := annotate(wl, now, charges, p.known(plan.Allowed)); err != nil {
+		return err
+	}
+	for i := range wl.Spec.PodSets {
+		if spec := specs[string(wl.Spec.PodSets[i].Name)]; spec != nil {
+			wl.Spec.PodSets[i].Template.Spec = *spec
 		}
 	}
-	return annotate(wl, user, charges, plan.Allowed)
+	return nil
 }
 
-// Closed says whether a Workload's podsets with claims all carry the set that its annotations name. A Workload that
-// Kueue rewrote, or that came while the webhook was away, does not.
+// charge returns what one pod of a podset is charged: as planned, else what the annotation names, unless that was
+// written for another quotaResource.
+func (p *Policy) charge(podSet string, plan Plan, k *kept, before map[string]int64) (int64, bool) {
+	if c, ok := plan.Charge[podSet]; ok {
+		return c, true
+	}
+	if k != nil && k.Charged != "" && string(k.Charged) != p.Spec.QuotaResource {
+		return 0, false
+	}
+	c, ok := before[podSet]
+	return c, ok
+}
+
+// Steered says whether a Workload's podsets with claims all carry the set and the charge that its annotations name. A
+// Workload that Kueue rewrote, that came while the webhook was away, or whose policy changed since, does not.
 func (p *Policy) Steered(wl *kueue.Workload) bool {
-	user, err := UserAffinity(wl)
+	known, err := keptOf(wl)
 	if err != nil {
 		return false
 	}
@@ -82,13 +105,17 @@ func (p *Policy) Steered(wl *kueue.Workload) bool {
 		if !HasClaims(&ps.Template.Spec) {
 			continue
 		}
-		own, known := user[string(ps.Name)]
-		if !known || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(own, AllowedOf(wl))) {
+		k := known[string(ps.Name)]
+		if k == nil || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(k.Own, AllowedOf(wl))) {
 			return false
 		}
-		if charge, ok := charges[string(ps.Name)]; ok {
-			q := ps.Template.Spec.Overhead[corev1.ResourceName(p.Spec.QuotaResource)]
-			if q.Value() != charge {
+		charge, charged := charges[string(ps.Name)]
+		q, ok := ps.Template.Spec.Overhead[corev1.ResourceName(p.Spec.QuotaResource)]
+		if ok != charged || charged && q.Cmp(*resource.NewQuantity(charge, resource.DecimalSI)) != 0 {
+			return false
+		}
+		for _, name := range k.Fixed {
+			if _, ok := ps.Template.Spec.Overhead[name]; !ok {
 				return false
 			}
 		}
@@ -99,96 +126,65 @@ func (p *Policy) Steered(wl *kueue.Workload) bool {
 // HasClaims says whether a pod spec asks for devices by claim.
 func HasClaims(spec *corev1.PodSpec) bool { return len(spec.ResourceClaims) > 0 }
 
-// AllowedOf returns the allowed set that a Workload's annotation names, in its order; nil for the empty set.
-func AllowedOf(wl *kueue.Workload) []string {
-	v := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]
-	if v == "" {
-		return nil
-	}
-	return strings.Split(v, ",")
-}
-
-// ChargeOf returns the charge a pod that a Workload's annotation names, by podset. What does not parse is left out.
-func ChargeOf(wl *kueue.Workload) map[string]int64 {
-	var raw map[string]string
-	charges := map[string]int64{}
-	if json.Unmarshal([]byte(wl.Annotations[v1alpha1.ChargeAnnotation]), &raw) != nil {
-		return charges
-	}
-	for name, s := range raw {
-		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-			charges[name] = n
-		}
-	}
-	return charges
-}
-
-// UserAffinity returns the required node affinity that a Workload's podsets had before steering, by podset; a nil
-// value is none, an absent key one that was never steered.
-func UserAffinity(wl *kueue.Workload) (map[string]*corev1.NodeSelector, error) {
-	user := map[string]*corev1.NodeSelector{}
-	if v := wl.Annotations[v1alpha1.UserAffinityAnnotation]; v != "" {
-		if err := json.Unmarshal([]byte(v), &user); err != nil {
-			return nil, fmt.Errorf("annotation %s: %w", v1alpha1.UserAffinityAnnotation, err)
-		}
-	}
-	return user, nil
-}
-
 // UserPodSpec returns a copy of a podset's pod spec as its user wrote it: without the allowed set, and without the
-// charge.
+// charge. What the RuntimeClass fixes stays. p may be nil.
 func (p *Policy) UserPodSpec(wl *kueue.Workload, ps *kueue.PodSet) *corev1.PodSpec {
 	spec := ps.Template.Spec.DeepCopy()
-	delete(spec.Overhead, corev1.ResourceName(p.Spec.QuotaResource))
-	user, err := UserAffinity(wl)
-	if err != nil {
+	if !HasClaims(spec) {
 		return spec
 	}
-	if own, known := user[string(ps.Name)]; known {
-		setRequired(spec, own)
+	known, err := keptOf(wl)
+	if err != nil {
+		known = nil // what cannot be read keeps nothing
 	}
+	k := known[string(ps.Name)]
+	if p != nil {
+		delete(spec.Overhead, corev1.ResourceName(p.Spec.QuotaResource))
+	}
+	uncharge(spec, k)
+	setRequired(spec, ownAffinity(spec, k))
 	return spec
 }
 
-func annotate(wl *kueue.Workload, user map[string]*corev1.NodeSelector, charges map[string]int64, allowed []string) error {
-	affinity, err := json.Marshal(user)
+// Leave takes everything that steering wrote out of a Workload that holds no quota. p may be nil: a queue that no
+// longer has a check of ours has no policy either.
+func (p *Policy) Leave(wl *kueue.Workload) {
+	known, err := keptOf(wl)
 	if err != nil {
-		return fmt.Errorf("user affinity: %w", err)
+		known = nil
 	}
-	raw := map[string]string{}
-	for name, c := range charges {
-		raw[name] = strconv.FormatInt(c, 10)
+	for i := range wl.Spec.PodSets {
+		ps := &wl.Spec.PodSets[i]
+		had := ps.Template.Spec.Overhead != nil
+		ps.Template.Spec = *p.UserPodSpec(wl, ps)
+		if k := known[string(ps.Name)]; k != nil {
+			for _, name := range k.Fixed {
+				delete(ps.Template.Spec.Overhead, name)
+			}
+		}
+		if had && len(ps.Template.Spec.Overhead) == 0 {
+			ps.Template.Spec.Overhead = nil
+		}
 	}
-	charge, err := json.Marshal(raw)
-	if err != nil {
-		return fmt.Errorf("charge: %w", err)
+	for _, a := range []string{v1alpha1.UserAffinityAnnotation, v1alpha1.ChargeAnnotation, v1alpha1.AllowedFlavorsAnnotation} {
+		delete(wl.Annotations, a)
 	}
-	if wl.Annotations == nil {
-		wl.Annotations = map[string]string{}
-	}
-	wl.Annotations[v1alpha1.UserAffinityAnnotation] = string(affinity)
-	wl.Annotations[v1alpha1.ChargeAnnotation] = string(charge)
-	wl.Annotations[v1alpha1.AllowedFlavorsAnnotation] = strings.Join(allowed, ",")
-	return nil
 }
 
 // affinity returns the user's terms with the allowed set ANDed into each: one term a pair of both.
 func (p *Policy) affinity(user *corev1.NodeSelector, allowed []string) *corev1.NodeSelector {
 	own := []corev1.NodeSelectorTerm{{}}
 	if user != nil && len(user.NodeSelectorTerms) > 0 {
-		own = user.NodeSelectorTerms
+		own = slices.DeleteFunc(slices.Clone(user.NodeSelectorTerms), matchesNothing)
 	}
 	out := &corev1.NodeSelector{}
-	for _, name := range allowed {
-		i := p.Flavor(name)
-		if i < 0 {
-			continue
-		}
+	for _, name := range p.known(allowed) {
+		labels := p.Flavors[p.Flavor(name)].NodeLabels
 		for t := range own {
 			term := own[t].DeepCopy()
-			for _, k := range slices.Sorted(maps.Keys(p.Flavors[i].NodeLabels)) {
+			for _, k := range slices.Sorted(maps.Keys(labels)) {
 				term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{
-					Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{p.Flavors[i].NodeLabels[k]},
+					Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{labels[k]},
 				})
 			}
 			out.NodeSelectorTerms = append(out.NodeSelectorTerms, *term)
@@ -200,17 +196,72 @@ func (p *Policy) affinity(user *corev1.NodeSelector, allowed []string) *corev1.N
 	return out
 }
 
-// noFlavor is a label value that no ResourceFlavor may have here: steering writes it to match none.
-const noFlavor = "none"
-
-func (p *Policy) closed() *corev1.NodeSelector {
-	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-		{Key: p.closingKey(), Operator: corev1.NodeSelectorOpIn, Values: []string{noFlavor}},
-	}}}}
+// matchesNothing says that a term has no requirement: kube-scheduler finds no node for it, so that ANDing an allowed
+// set into it would loosen it.
+func matchesNothing(t corev1.NodeSelectorTerm) bool {
+	return len(t.MatchExpressions) == 0 && len(t.MatchFields) == 0
 }
 
-func (p *Policy) isClosed(s *corev1.NodeSelector) bool {
-	return apiequality.Semantic.DeepEqual(s, p.closed())
+// known returns the names of allowed that are flavors of the policy, in the policy's order.
+func (p *Policy) known(allowed []string) []string {
+	var names []string
+	for i := range p.Flavors {
+		if slices.Contains(allowed, p.Flavors[i].Name) {
+			names = append(names, p.Flavors[i].Name)
+		}
+	}
+	return names
+}
+
+// noFlavor is a label value that no ResourceFlavor may have: steering writes it to match none.
+const noFlavor = "none.plimsoll.dev"
+
+// closed returns the empty set. Kueue takes requirements out whose key no flavor of the resource group carries, and a
+// term that becomes empty matches every flavor; so each key of each of the policy's flavors is there, and whichever
+// of them a queue lists, one requirement stays.
+func (p *Policy) closed() *corev1.NodeSelector {
+	var term corev1.NodeSelectorTerm
+	for _, key := range p.closingKeys() {
+		term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{
+			Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{noFlavor},
+		})
+	}
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}
+}
+
+// closingKeys returns the node labels that the policy's flavors are told apart by, sorted.
+func (p *Policy) closingKeys() []string {
+	keys := map[string]bool{}
+	for _, f := range p.Flavors {
+		for k := range f.NodeLabels {
+			keys[k] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// ownAffinity returns the required node affinity that a podset's user wants. What stands there is ours as long as it
+// is what steering wrote last, whatever became of the policy since; else Kueue wrote the Job's own again.
+func ownAffinity(spec *corev1.PodSpec, k *kept) *corev1.NodeSelector {
+	now := required(spec)
+	if k != nil && digest(now) == k.Wrote {
+		return k.Own.DeepCopy()
+	}
+	if bearsNoFlavor(now) { // no user writes that: it is ours, edited, or its annotation is lost
+		if k != nil {
+			return k.Own.DeepCopy()
+		}
+		return nil
+	}
+	return now.DeepCopy()
+}
+
+func bearsNoFlavor(s *corev1.NodeSelector) bool {
+	return s != nil && slices.ContainsFunc(s.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
+		return slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool {
+			return slices.Contains(r.Values, noFlavor)
+		})
+	})
 }
 
 func required(spec *corev1.PodSpec) *corev1.NodeSelector {
@@ -244,28 +295,38 @@ func setRequired(spec *corev1.PodSpec, s *corev1.NodeSelector) {
 	}
 }
 
-func setCharge(spec *corev1.PodSpec, quotaResource corev1.ResourceName, charge int64, fixed corev1.ResourceList) {
+// setCharge writes a charge as overhead, with what the RuntimeClass fixes, and records in k what it wrote.
+func (p *Policy) setCharge(spec *corev1.PodSpec, k, before *kept, charge int64, fixed corev1.ResourceList) {
+	uncharge(spec, before)
 	if spec.Overhead == nil {
 		spec.Overhead = corev1.ResourceList{}
 	}
 	for name, q := range fixed {
-		if _, ok := spec.Overhead[name]; !ok {
+		if _, ok := spec.Overhead[name]; !ok || slices.Contains(k.Fixed, name) {
 			spec.Overhead[name] = q.DeepCopy()
+			k.Fixed = append(k.Fixed, name)
 		}
 	}
-	spec.Overhead[quotaResource] = *resource.NewQuantity(charge, resource.DecimalSI)
+	slices.Sort(k.Fixed)
+	k.Fixed = slices.Compact(k.Fixed)
+	k.Charged = corev1.ResourceName(p.Spec.QuotaResource)
+	spec.Overhead[k.Charged] = *resource.NewQuantity(charge, resource.DecimalSI)
 }
 
-// Leave takes everything that steering wrote out of a Workload that holds no quota.
-func (p *Policy) Leave(wl *kueue.Workload) {
-	for i := range wl.Spec.PodSets {
-		ps := &wl.Spec.PodSets[i]
-		ps.Template.Spec = *p.UserPodSpec(wl, ps)
-		if len(ps.Template.Spec.Overhead) == 0 {
-			ps.Template.Spec.Overhead = nil
-		}
+// stillFixed returns which of the overhead that was added because the RuntimeClass fixes it is still there.
+func stillFixed(spec *corev1.PodSpec, k *kept) []corev1.ResourceName {
+	if k == nil {
+		return nil
 	}
-	for _, a := range []string{v1alpha1.UserAffinityAnnotation, v1alpha1.ChargeAnnotation, v1alpha1.AllowedFlavorsAnnotation} {
-		delete(wl.Annotations, a)
+	return slices.DeleteFunc(slices.Clone(k.Fixed), func(name corev1.ResourceName) bool {
+		_, ok := spec.Overhead[name]
+		return !ok
+	})
+}
+
+// uncharge takes the charge out that was written before.
+func uncharge(spec *corev1.PodSpec, k *kept) {
+	if k != nil && k.Charged != "" {
+		delete(spec.Overhead, k.Charged)
 	}
 }

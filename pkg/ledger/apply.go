@@ -3,6 +3,7 @@ package ledger
 import (
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,17 +21,25 @@ func (b *Book) applyNode(o Observation) bool {
 			return false
 		}
 		delete(b.nodes, o.Ref.UID)
+		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
 		if b.nodeByName[old.Node.Name] == o.Ref.UID {
 			delete(b.nodeByName, old.Node.Name)
 		}
+		b.touchHost(old.Node.Labels[corev1.LabelHostname])
 		b.touch(old.Node.Name)
 		return true
 	}
 	if old != nil && sameNode(old, &o) {
 		return false
 	}
+	if old != nil {
+		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
+		b.touchHost(old.Node.Labels[corev1.LabelHostname])
+	}
 	b.nodes[o.Ref.UID] = &o
 	b.nodeByName[o.Node.Name] = o.Ref.UID
+	link(b.nodesAt, o.Node.Labels[corev1.LabelHostname], o.Ref.UID)
+	b.touchHost(o.Node.Labels[corev1.LabelHostname])
 	b.touch(o.Node.Name)
 	return true
 }
@@ -53,17 +62,17 @@ func (b *Book) applyPod(uid types.UID, p *Pod) bool {
 		return false
 	}
 	if old != nil {
-		unlink(b.podsOn, old.Node, uid)
+		unlink(b.podsAt, old.place(), uid)
 		unlink(b.podsOf, old.Owner, uid)
-		b.touch(old.Node)
+		b.touchPlace(old.place())
 	}
 	if p == nil {
 		delete(b.pods, uid)
 	} else {
 		b.pods[uid] = p
-		link(b.podsOn, p.Node, uid)
+		link(b.podsAt, p.place(), uid)
 		link(b.podsOf, p.Owner, uid)
-		b.touch(p.Node)
+		b.touchPlace(p.place())
 	}
 	for claim := range b.claimOfPod[uid] {
 		b.touchClaim(b.claims[claim])
@@ -238,7 +247,37 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 // touchPodsOf marks the nodes of the pods that owner controls: whose they are may have changed.
 func (b *Book) touchPodsOf(owner types.UID) {
 	for uid := range b.podsOf[owner] {
-		b.touch(b.pods[uid].Node)
+		b.touchPlace(b.pods[uid].place())
+	}
+}
+
+// place is where a pod's requests count: on a node by name, or on the node of a hostname label.
+type place struct {
+	node, host string
+}
+
+func (p *Pod) place() place {
+	if p.Node != "" {
+		return place{node: p.Node}
+	}
+	return place{host: p.Pin}
+}
+
+// released says that the pod may be, or is, on a node.
+func (p *Pod) released() bool { return p.place() != place{} }
+
+func (b *Book) touchPlace(p place) {
+	b.touch(p.node)
+	b.touchHost(p.host)
+}
+
+// touchHost marks the nodes that carry a hostname label: whether the value is unique may have changed.
+func (b *Book) touchHost(host string) {
+	if host == "" {
+		return
+	}
+	for uid := range b.nodesAt[host] {
+		b.touch(b.nodes[uid].Node.Name)
 	}
 }
 

@@ -36,7 +36,8 @@ type Book struct {
 	nodes      map[types.UID]*Observation
 	nodeByName map[string]types.UID
 	pods       map[types.UID]*Pod
-	podsOn     map[string]map[types.UID]struct{}
+	nodesAt    map[string]map[types.UID]struct{}
+	podsAt     map[place]map[types.UID]struct{}
 	podsOf     map[types.UID]map[types.UID]struct{}
 	slices     map[types.UID]*resourcev1.ResourceSlice
 	slicesOn   map[string]map[types.UID]struct{}
@@ -73,7 +74,8 @@ func New() *Book {
 		nodes:      map[types.UID]*Observation{},
 		nodeByName: map[string]types.UID{},
 		pods:       map[types.UID]*Pod{},
-		podsOn:     map[string]map[types.UID]struct{}{},
+		nodesAt:    map[string]map[types.UID]struct{}{},
+		podsAt:     map[place]map[types.UID]struct{}{},
 		podsOf:     map[types.UID]map[types.UID]struct{}{},
 		slices:     map[types.UID]*resourcev1.ResourceSlice{},
 		slicesOn:   map[string]map[types.UID]struct{}{},

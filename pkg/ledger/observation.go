@@ -45,10 +45,10 @@ type Observation struct {
 // Pod is what the book needs of a pod that is not terminal. A terminal pod is observed as gone.
 type Pod struct {
 	Namespace, Name string
-	// Node is the node that the pod is bound to, or pinned to when it was released and is not bound yet.
+	// Node is the node that the pod is bound to; empty before.
 	Node string
-	// Bound is true once spec.nodeName is set.
-	Bound bool
+	// Pin is the kubernetes.io/hostname value that a released pod was pinned to and is not bound yet; empty otherwise.
+	Pin string
 	// Requests is what kube-scheduler counts for it on a node, with one of pods.
 	Requests Amounts
 	// Owner is the uid of its controller; empty without one.

@@ -80,6 +80,9 @@ type Node struct {
 	Name string
 	// Object is the node; owned by the observer.
 	Object *corev1.Node
+	// Hostname is the value of its label kubernetes.io/hostname, by which pods are pinned; empty where it has none or
+	// another node has the same.
+	Hostname string
 	// Ready is the node's Ready condition.
 	Ready bool
 	// Allocatable is what the node lists; Free is that less the requests of its pods and of what is promised;
@@ -142,4 +145,13 @@ func writeNode(w io.Writer, n *Node) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// Device returns one device of the node, or nil.
+func (n *Node) Device(id DeviceID) *Device {
+	i, found := slices.BinarySearchFunc(n.Devices, id, func(d Device, id DeviceID) int { return compareDeviceIDs(d.ID, id) })
+	if !found {
+		return nil
+	}
+	return &n.Devices[i]
 }

@@ -21,6 +21,9 @@ func (b *Book) view(name string) *Node {
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{},
 	}
+	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
+		n.Hostname = host
+	}
 	n.Free = n.Allocatable.Clone()
 	promised := b.countRequests(n)
 	n.Pools = b.pools(name)
@@ -42,6 +45,21 @@ func (b *Book) view(name string) *Node {
 	return n
 }
 
+// podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
+func (b *Book) podsOnNode(n *Node) []*Pod {
+	var pods []*Pod
+	for uid := range b.podsAt[place{node: n.Name}] {
+		pods = append(pods, b.pods[uid])
+	}
+	if n.Hostname == "" {
+		return pods
+	}
+	for uid := range b.podsAt[place{host: n.Hostname}] {
+		pods = append(pods, b.pods[uid])
+	}
+	return pods
+}
+
 type slotKey struct {
 	workload types.UID
 	podSet   string
@@ -52,8 +70,7 @@ type slotKey struct {
 // reservation took none of its slots.
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken := map[slotKey]int32{}
-	for uid := range b.podsOn[n.Name] {
-		p := b.pods[uid]
+	for _, p := range b.podsOnNode(n) {
 		n.Free.Add(p.Requests, -1)
 		if w, ok := b.byOwner[p.Owner]; ok {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
@@ -110,7 +127,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
 		pod := b.pods[c.Pod]
 		if c.Allocated == nil {
-			if pod == nil || pod.Node == "" {
+			if pod == nil || !pod.released() {
 				continue
 			}
 			h.Kind = HolderReleased

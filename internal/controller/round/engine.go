@@ -1,0 +1,251 @@
+// Package round goes over all managed Workloads whenever something changed that can help one: it opens flavors to those
+// that wait for quota, decides those that hold it, writes what it promises and turns their checks Ready.
+//
+// It reads and writes; what fits is decided by package admission.
+package round
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/metrics"
+	"github.com/plimsoll-dev/plimsoll/internal/placements"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/internal/steering"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Engine runs rounds, one at a time.
+type Engine struct {
+	Client   client.Client
+	Book     *ledger.Book
+	Decider  *admission.Decider
+	Policies *policies.Resolver
+	Store    *placements.Store
+	Writer   *steering.Writer
+	Evictor  *eviction.Evictor
+	Events   events.EventRecorder
+	Metrics  *metrics.Metrics
+	Clock    clock.PassiveClock
+	// Synced says whether the ledger has seen all that existed at the start.
+	Synced func() bool
+
+	mu sync.Mutex
+	// inputs counts changes of what decisions depend on beside the ledger: templates, queues, policies.
+	inputs int64
+	// memo keeps the last decision on each Workload, so that nothing is decided twice on the same input.
+	memo map[types.UID]remembered
+	// written holds the keys of promises that were written and have not come back on the watch yet.
+	written map[types.UID]*v1alpha1.PlacementKey
+}
+
+// syncEvery is how often a round that came before the ledger was filled tries again.
+const syncEvery = 50 * time.Millisecond
+
+type remembered struct {
+	ledger, inputs int64
+	version        string
+	request        *admission.Request
+	decision       admission.Decision
+}
+
+// InputChanged says that a template, a queue or a policy changed.
+func (e *Engine) InputChanged() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inputs++
+}
+
+// round is one pass over the Workloads.
+type round struct {
+	*Engine
+	now      time.Time
+	snapshot *ledger.Snapshot
+	inputs   int64
+	queues   map[types.NamespacedName]*policies.Managed
+	// next is when the round wants to run again; zero for not by itself.
+	next time.Duration
+}
+
+// Reconcile runs one round, whatever it was called for.
+func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if !e.Synced() {
+		return reconcile.Result{RequeueAfter: syncEvery}, nil
+	}
+	start := e.Clock.Now()
+	r := &round{Engine: e, now: start, queues: map[types.NamespacedName]*policies.Managed{}}
+	e.mu.Lock()
+	r.inputs = e.inputs
+	e.mu.Unlock()
+	r.snapshot = e.Book.Snapshot()
+	list := &kueue.WorkloadList{}
+	if err := e.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("list workloads: %w", err)
+	}
+	workloads := make([]*kueue.Workload, len(list.Items))
+	for i := range list.Items {
+		workloads[i] = &list.Items[i]
+	}
+	slices.SortFunc(workloads, firstComeFirstServed)
+	managed := 0
+	var failed []error
+	for _, wl := range workloads {
+		if wl.DeletionTimestamp != nil {
+			continue
+		}
+		if _, ours := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]; ours && !finished(wl) {
+			managed++
+		}
+		if err := r.workload(ctx, wl); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			failed = append(failed, fmt.Errorf("workload %s/%s: %w", wl.Namespace, wl.Name, err))
+		}
+	}
+	r.forget(workloads)
+	e.Metrics.ManagedWorkloads.Set(float64(managed))
+	e.Metrics.Rounds.Inc()
+	e.Metrics.LedgerVersion.Set(float64(e.Book.Version()))
+	e.Metrics.RoundSeconds.Observe(e.Clock.Since(start).Seconds())
+	return reconcile.Result{RequeueAfter: r.next}, errors.Join(failed...)
+}
+
+// firstComeFirstServed puts those that hold quota first, in order of reservation; then by priority, creation and name.
+func firstComeFirstServed(a, b *kueue.Workload) int {
+	x, y := reservedAt(a), reservedAt(b)
+	if (x == 0) != (y == 0) {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Or(
+		cmp.Compare(x, y),
+		cmp.Compare(ptr.Deref(b.Spec.Priority, 0), ptr.Deref(a.Spec.Priority, 0)),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func reservedAt(wl *kueue.Workload) int64 {
+	c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if c == nil || c.Status != "True" {
+		return 0
+	}
+	return c.LastTransitionTime.Unix()
+}
+
+func reserved(wl *kueue.Workload) bool {
+	return meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
+}
+
+func finished(wl *kueue.Workload) bool {
+	return meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
+}
+
+// forget drops what is remembered of Workloads that are gone.
+func (r *round) forget(workloads []*kueue.Workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.memo)+len(r.written) <= 2*len(workloads)+64 {
+		return
+	}
+	exists := map[types.UID]bool{}
+	for _, wl := range workloads {
+		exists[wl.UID] = true
+	}
+	for uid := range r.memo {
+		if !exists[uid] {
+			delete(r.memo, uid)
+		}
+	}
+	for uid := range r.written {
+		if !exists[uid] {
+			delete(r.written, uid)
+		}
+	}
+}
+
+// again asks for another round at t.
+func (r *round) again(t time.Time) {
+	wait := max(t.Sub(r.now), 10*time.Millisecond)
+	if r.next == 0 || wait < r.next {
+		r.next = wait
+	}
+}
+
+// queue finds the policy of a Workload's queue, once a round.
+func (r *round) queue(ctx context.Context, wl *kueue.Workload) (*policies.Managed, error) {
+	key := types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}
+	if m, ok := r.queues[key]; ok {
+		return m, nil
+	}
+	m, err := r.Policies.ForQueue(ctx, key.Namespace, key.Name)
+	if err != nil {
+		return nil, err
+	}
+	r.queues[key] = m
+	return m, nil
+}
+
+// workload does the next step for one Workload.
+func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("workload", client.ObjectKeyFromObject(wl)))
+	if finished(wl) {
+		return r.withdraw(ctx, wl, "Finished", "the workload has finished")
+	}
+	m, err := r.queue(ctx, wl)
+	if err != nil || m == nil {
+		return err
+	}
+	active := ptr.Deref(wl.Spec.Active, true)
+	evicted := meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted)
+	if active && reserved(wl) && !evicted {
+		return r.holder(ctx, wl, m)
+	}
+	if err := r.withdraw(ctx, wl, "Evicted", "the workload holds no quota"); err != nil {
+		return err
+	}
+	if c := steering.CheckState(wl, m.Checks[0]); c != nil && (len(c.PodSetUpdates) > 0 || c.State == kueue.CheckStateReady) {
+		if _, err := r.Writer.Check(ctx, wl, m.Checks[0], kueue.CheckStatePending, "", false); err != nil {
+			return err
+		}
+	}
+	switch {
+	case reserved(wl):
+		return nil // Kueue is taking the quota back
+	case steering.Deactivated(wl):
+		return r.reactivate(ctx, wl, m)
+	case !active:
+		return nil // an admin's own
+	}
+	return r.waiter(ctx, wl, m)
+}
+
+// withdraw empties a promise that is not live any more.
+func (r *round) withdraw(ctx context.Context, wl *kueue.Workload, reason, message string) error {
+	p, err := r.Store.Get(ctx, wl)
+	if err != nil || p == nil || p.Spec.Key == nil {
+		return err
+	}
+	if err := r.Store.Withdraw(ctx, wl); err != nil {
+		return err
+	}
+	return r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+		setReserved(s, p.Generation+1, false, reason, message)
+	})
+}

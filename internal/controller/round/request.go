@@ -1,0 +1,146 @@
+package round
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// request gathers what a decision on a Workload needs. An error is one of reading.
+func (r *round) request(ctx context.Context, wl *kueue.Workload, p *flavors.Policy) (*admission.Request, error) {
+	req := &admission.Request{Now: r.now, Policy: p, Namespace: wl.Namespace, EveryFlavor: wl.Status.Admission == nil}
+	if ref := metav1.GetControllerOfNoCopy(wl); ref != nil && ref.Kind == "Pod" {
+		req.Refusal = &flavors.Refusal{Reason: v1alpha1.ReasonClaimUnsupported, Message: "Kueue's plain pod integration is not supported yet: wrap the pod in a Job"}
+		return req, nil
+	}
+	for i := range wl.Spec.PodSets {
+		ps := &wl.Spec.PodSets[i]
+		if ps.TopologyRequest != nil && (ps.TopologyRequest.Required != nil || ps.TopologyRequest.Preferred != nil) {
+			req.Refusal = &flavors.Refusal{Reason: v1alpha1.ReasonClaimUnsupported, Message: "a topology request is not supported yet: take the topology annotations out of the pod template"}
+			return req, nil
+		}
+		spec := p.UserPodSpec(wl, ps)
+		shape, refusal, err := r.Policies.Shape(ctx, wl.Namespace, spec)
+		if err != nil {
+			return nil, err
+		}
+		if refusal != nil {
+			req.Refusal = refusal
+			return req, nil
+		}
+		if len(spec.Overhead) == 0 {
+			if spec.Overhead, err = r.Policies.RequestOverhead(ctx, ps); err != nil {
+				return nil, err
+			}
+		}
+		out := admission.PodSet{
+			Name: string(ps.Name), Count: ps.Count, Spec: spec, Shape: shape,
+			Requests: ledger.RequestsOf(&corev1.Pod{Spec: *spec}, false),
+		}
+		if err := r.assigned(ctx, wl, p, &out); err != nil {
+			return nil, err
+		}
+		req.PodSets = append(req.PodSets, out)
+	}
+	return req, nil
+}
+
+// assigned adds what Kueue assigned to a podset, if anything.
+func (r *round) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, ps *admission.PodSet) error {
+	for _, rp := range wl.Status.ReclaimablePods {
+		if string(rp.Name) == ps.Name {
+			ps.Count = max(0, ps.Count-rp.Count)
+		}
+	}
+	a := assignment(wl, ps.Name)
+	if a == nil {
+		return nil
+	}
+	if a.Count != nil {
+		ps.Count = min(ps.Count, *a.Count)
+	}
+	out := &admission.Assigned{NodeLabels: map[string]string{}}
+	resource := corev1.ResourceName(p.Spec.QuotaResource)
+	if len(ps.Shape.Claims) == 0 {
+		resource = corev1.ResourceCPU
+	}
+	out.Flavor = string(a.Flavors[resource])
+	names := map[kueue.ResourceFlavorReference]bool{}
+	for _, f := range a.Flavors {
+		names[f] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		rf := &kueue.ResourceFlavor{}
+		if err := r.Client.Get(ctx, types.NamespacedName{Name: string(name)}, rf); err != nil {
+			return fmt.Errorf("get resource flavor %s: %w", name, client.IgnoreNotFound(err))
+		}
+		maps.Copy(out.NodeLabels, rf.Spec.NodeLabels)
+		out.Tolerations = append(out.Tolerations, rf.Spec.Tolerations...)
+	}
+	if out.Flavor == "" && len(a.Flavors) > 0 {
+		out.Flavor = string(slices.Sorted(maps.Keys(names))[0])
+	}
+	ps.Assigned = out
+	return nil
+}
+
+func assignment(wl *kueue.Workload, podSet string) *kueue.PodSetAssignment {
+	if wl.Status.Admission == nil {
+		return nil
+	}
+	for i := range wl.Status.Admission.PodSetAssignments {
+		if a := &wl.Status.Admission.PodSetAssignments[i]; string(a.Name) == podSet {
+			return a
+		}
+	}
+	return nil
+}
+
+// decide returns the decision on a Workload: the remembered one where nothing that it depends on has changed.
+func (r *round) decide(ctx context.Context, wl *kueue.Workload, p *flavors.Policy) (*admission.Request, admission.Decision, error) {
+	r.mu.Lock()
+	last, ok := r.memo[wl.UID]
+	r.mu.Unlock()
+	if ok && last.ledger == r.snapshot.Version && last.inputs == r.inputs && last.version == wl.ResourceVersion {
+		return last.request, last.decision, nil
+	}
+	req, err := r.request(ctx, wl, p)
+	if err != nil {
+		return nil, admission.Decision{}, err
+	}
+	dec := r.Decider.Decide(ctx, r.snapshot, req)
+	r.Metrics.Decisions.WithLabelValues(string(dec.Verdict), string(dec.Reason)).Inc()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memo == nil {
+		r.memo = map[types.UID]remembered{}
+	}
+	r.memo[wl.UID] = remembered{ledger: r.snapshot.Version, inputs: r.inputs, version: wl.ResourceVersion, request: req, decision: dec}
+	return req, dec, nil
+}
+
+// notReady says why nothing may be decided by a queue's policy; empty where something may.
+func notReady(m *policies.Managed) string {
+	for _, p := range m.Problems {
+		if p.Condition == v1alpha1.PolicyReady || m.Policy == nil {
+			return p.Message
+		}
+	}
+	if m.Policy == nil {
+		return "the DevicePolicy is not resolved"
+	}
+	return ""
+}

@@ -1,0 +1,78 @@
+// Package eviction takes a Workload's quota back when its promise cannot be kept, and counts how often.
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
+	"github.com/plimsoll-dev/plimsoll/internal/metrics"
+	"github.com/plimsoll-dev/plimsoll/internal/placements"
+	"github.com/plimsoll-dev/plimsoll/internal/steering"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+)
+
+// Evictor evicts. It is safe for concurrent use.
+type Evictor struct {
+	Writer  *steering.Writer
+	Store   *placements.Store
+	Events  events.EventRecorder
+	Metrics *metrics.Metrics
+	Now     func() time.Time
+}
+
+// Evict deactivates a Workload under a nonce, having written down why and until when it is not tried again. It comes
+// back by itself: see steering.Reactivate.
+func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, reason v1alpha1.Reason, message string) error {
+	if steering.Deactivated(wl) {
+		return nil
+	}
+	if _, err := e.Store.Ensure(ctx, wl); err != nil {
+		return err
+	}
+	err := e.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+		r := &v1alpha1.PlacementRetry{Count: 1}
+		if s.Retry != nil {
+			r.Count = s.Retry.Count + 1
+		}
+		until := metav1.NewTime(e.Now().Add(Backoff(p.Spec.Retry, r.Count)))
+		r.NotBefore, r.Reason, r.Message = &until, reason, message
+		s.Retry = r
+	})
+	if err != nil {
+		return fmt.Errorf("record eviction: %w", err)
+	}
+	if err := e.Writer.Deactivate(ctx, wl); err != nil {
+		return err
+	}
+	logger := log.FromContext(ctx)
+	logger.Info("Evicted workload", "workload", client.ObjectKeyFromObject(wl), "reason", reason)
+	e.Metrics.Evictions.WithLabelValues(string(reason)).Inc()
+	e.Events.Eventf(wl, nil, corev1.EventTypeWarning, string(reason), "Evict", "%s", message)
+	faultpoint.Reach(logger, faultpoint.AfterDeactivate)
+	return nil
+}
+
+// Backoff returns how long a Workload waits after its n-th eviction: it doubles from initialSeconds to maxSeconds, and
+// from the limit on is maxSeconds.
+func Backoff(r v1alpha1.PolicyRetry, n int32) time.Duration {
+	wait, longest := flavors.Seconds(r.InitialSeconds, 5), flavors.Seconds(r.MaxSeconds, 300)
+	if int64(n) >= flavors.Seconds(r.Limit, 10) {
+		return time.Duration(longest) * time.Second
+	}
+	for range n - 1 {
+		if wait *= 2; wait >= longest {
+			break
+		}
+	}
+	return time.Duration(min(wait, longest)) * time.Second
+}

@@ -1,0 +1,197 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/controller/policy"
+	"github.com/plimsoll-dev/plimsoll/internal/controller/release"
+	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
+	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/metrics"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/placements"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/internal/steering"
+	"github.com/plimsoll-dev/plimsoll/internal/webhook"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Scheme returns the scheme of all kinds that the manager reads or writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(kueue.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// Run runs the manager until ctx ends. It returns why it stopped before, as for a lost lease.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = float32(o.QPS), o.Burst
+	cfg.UserAgent = v1alpha1.FieldOwner
+	mgr, err := ctrl.NewManager(cfg, managerOptions(o))
+	if err != nil {
+		return fmt.Errorf("make manager: %w", err)
+	}
+	if err := index(ctx, mgr); err != nil {
+		return err
+	}
+	if err := wire(ctx, mgr, o); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run manager: %w", err)
+	}
+	return nil
+}
+
+func managerOptions(o Options) ctrl.Options {
+	return ctrl.Options{
+		Scheme: Scheme(),
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			SyncPeriod:       ptr.To(time.Duration(0)), // what is missed on a watch is a fault to find, not to paper over
+		},
+		NewClient: func(c *rest.Config, options client.Options) (client.Client, error) {
+			return timedClient(c, options, o.LeaseDuration-o.RenewDeadline)
+		},
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              v1alpha1.LeaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &o.RenewDeadline,
+		RetryPeriod:                   &o.RetryPeriod,
+		HealthProbeBindAddress:        o.HealthAddress,
+		Metrics: metricsserver.Options{
+			BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.WebhookHost, Port: o.WebhookPort, CertDir: o.WebhookCertDir}),
+	}
+}
+
+// timedClient returns a client whose requests end within limit. Watches do not go through it.
+func timedClient(c *rest.Config, options client.Options, limit time.Duration) (client.Client, error) {
+	if limit <= 0 {
+		return nil, errors.New("the lease duration must be longer than the renew deadline")
+	}
+	c = rest.CopyConfig(c)
+	c.Timeout = limit
+	h, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("make http client: %w", err)
+	}
+	options.HTTPClient = h
+	return client.New(c, options)
+}
+
+// index adds what the release of pods looks up.
+func index(ctx context.Context, mgr ctrl.Manager) error {
+	byController := func(o client.Object) []string {
+		if uid := observe.ControllerOf(o); uid != "" {
+			return []string{string(uid)}
+		}
+		return nil
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, release.WorkloadByOwner, byController); err != nil {
+		return fmt.Errorf("index workloads: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, release.PodByController, byController); err != nil {
+		return fmt.Errorf("index pods: %w", err)
+	}
+	return nil
+}
+
+// wire makes the parts and joins them.
+func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	m := metrics.New(ctrlmetrics.Registry)
+	book := ledger.New()
+	changes := make(chan event.GenericEvent, 1)
+	observer := &observe.Observer{Book: book, Metrics: m, Changed: func() { wake(changes) }}
+	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	var (
+		c        = mgr.GetClient()
+		now      = clock.RealClock{}
+		events   = mgr.GetEventRecorder("plimsoll")
+		matcher  = flavors.NewMatcher()
+		resolver = &policies.Resolver{Client: c}
+		writer   = &steering.Writer{Client: c, Now: now.Now}
+		store    = &placements.Store{
+			Client: c, Live: mgr.GetAPIReader(), Epoch: epoch(mgr.GetAPIReader(), o.Namespace),
+			Written: func(p *v1alpha1.Placement) { observer.Apply(p, false) },
+		}
+		evictor = &eviction.Evictor{Writer: writer, Store: store, Events: events, Metrics: m, Now: now.Now}
+	)
+	engine := &round.Engine{
+		Client: c, Book: book, Decider: &admission.Decider{Matcher: matcher}, Policies: resolver, Store: store, Writer: writer,
+		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
+	}
+	releaser := &release.Controller{
+		Client: c, Live: mgr.GetAPIReader(), Book: book, Matcher: matcher, Policies: resolver, Store: store, Evictor: evictor,
+		Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
+	}
+	if err := addRound(mgr, engine, changes); err != nil {
+		return err
+	}
+	if err := addRelease(mgr, releaser); err != nil {
+		return err
+	}
+	if err := addPolicy(mgr, &policy.Controller{Client: c, Policies: resolver}); err != nil {
+		return err
+	}
+	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
+		return fmt.Errorf("register webhooks: %w", err)
+	}
+	return probes(mgr, observer)
+}
+
+// wake asks for a round; one that is asked for already will do.
+func wake(changes chan event.GenericEvent) {
+	select {
+	case changes <- event.GenericEvent{Object: &resourcev1.ResourceSlice{}}:
+	default:
+	}
+}
+
+// probes serves health: ready once the ledger has seen all that existed at the start and the webhooks listen.
+func probes(mgr ctrl.Manager, observer *observe.Observer) error {
+	started := mgr.GetWebhookServer().StartedChecker()
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add health check: %w", err)
+	}
+	return mgr.AddReadyzCheck("ready", func(r *http.Request) error {
+		if !observer.Synced() {
+			return errors.New("the ledger is not filled yet")
+		}
+		return started(r)
+	})
+}

@@ -1,0 +1,151 @@
+package observe
+
+import (
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/kueue/pkg/constants"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Of returns the observation of an object as it is, or as gone. ok is false for kinds that the book does not take, and
+// for an object without a readable resourceVersion.
+func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
+	rv, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return o, false
+	}
+	o.Ref = ledger.Ref{UID: obj.GetUID(), ResourceVersion: rv}
+	switch x := obj.(type) {
+	case *corev1.Node:
+		o.Ref.Kind = ledger.KindNode
+		o.Node = unless(gone, x)
+	case *corev1.Pod:
+		o.Ref.Kind = ledger.KindPod
+		terminal := x.Status.Phase == corev1.PodSucceeded || x.Status.Phase == corev1.PodFailed
+		o.Pod = unless(gone || terminal, pod(x))
+	case *resourcev1.ResourceSlice:
+		o.Ref.Kind = ledger.KindSlice
+		o.Slice = unless(gone, x)
+	case *resourcev1.ResourceClaim:
+		o.Ref.Kind = ledger.KindClaim
+		o.Claim = unless(gone, claim(x))
+	case *resourcev1.DeviceClass:
+		o.Ref.Kind = ledger.KindDeviceClass
+		o.Class = unless(gone, x)
+	case *v1alpha1.Placement:
+		o.Ref.Kind = ledger.KindPlacement
+		o.Placement = unless(gone || x.Spec.Key == nil, placement(x))
+	case *kueue.Workload:
+		o.Ref.Kind = ledger.KindWorkload
+		o.Workload = unless(gone, workload(x))
+	default:
+		return o, false
+	}
+	return o, true
+}
+
+func unless[T any](gone bool, x *T) *T {
+	if gone {
+		return nil
+	}
+	return x
+}
+
+func pod(p *corev1.Pod) *ledger.Pod {
+	out := &ledger.Pod{
+		Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName,
+		Requests:    ledger.RequestsOf(p, p.Spec.NodeName != ""),
+		Owner:       ControllerOf(p),
+		PodSet:      p.Labels[constants.PodSetLabel],
+		CreatedUnix: p.CreationTimestamp.Unix(),
+		Terminating: p.DeletionTimestamp != nil,
+	}
+	if Released(p) && p.Spec.NodeName == "" {
+		out.Pin = p.Spec.NodeSelector[corev1.LabelHostname]
+	}
+	return out
+}
+
+// Gated says whether a pod carries our scheduling gate.
+func Gated(p *corev1.Pod) bool {
+	for _, g := range p.Spec.SchedulingGates {
+		if g.Name == v1alpha1.PlacementGate {
+			return true
+		}
+	}
+	return false
+}
+
+// Released says whether a pod was ours to release and has been.
+func Released(p *corev1.Pod) bool {
+	_, managed := p.Labels[v1alpha1.ManagedLabel]
+	return managed && !Gated(p)
+}
+
+// ControllerOf returns the uid of an object's controller, or "".
+func ControllerOf(obj metav1.Object) types.UID {
+	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
+		return ref.UID
+	}
+	return ""
+}
+
+func claim(c *resourcev1.ResourceClaim) *ledger.Claim {
+	out := &ledger.Claim{Namespace: c.Namespace, Name: c.Name}
+	if ref := metav1.GetControllerOfNoCopy(c); ref != nil && ref.Kind == "Pod" {
+		out.Pod = ref.UID
+	}
+	if c.Status.Allocation != nil {
+		out.Allocated = []ledger.DeviceID{}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.AdminAccess == nil || !*r.AdminAccess {
+				out.Allocated = append(out.Allocated, ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			}
+		}
+	}
+	if c.Labels[v1alpha1.OwnedLabel] == "true" {
+		out.Promised = Devices(c)
+	}
+	return out
+}
+
+// Devices returns the devices that an owned template or claim names in its annotation; ids that do not parse are left
+// out.
+func Devices(obj metav1.Object) []ledger.DeviceID {
+	v := obj.GetAnnotations()[v1alpha1.DevicesAnnotation]
+	if v == "" {
+		return nil
+	}
+	var out []ledger.DeviceID
+	for _, s := range strings.Split(v, ",") {
+		if id, err := ledger.ParseDeviceID(s); err == nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func placement(p *v1alpha1.Placement) *ledger.Placement {
+	return &ledger.Placement{Namespace: p.Namespace, Name: p.Name, Spec: &p.Spec, CreatedUnix: p.CreationTimestamp.Unix()}
+}
+
+func workload(w *kueue.Workload) *ledger.Workload {
+	out := &ledger.Workload{Namespace: w.Namespace, Name: w.Name, Owner: ControllerOf(w), Requests: map[string]ledger.Amounts{}}
+	if key, err := admission.KeyOf(w); err == nil {
+		out.Key = key
+	}
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		out.Requests[string(ps.Name)] = ledger.RequestsOf(&corev1.Pod{Spec: ps.Template.Spec}, false)
+	}
+	return out
+}

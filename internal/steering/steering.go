@@ -1,0 +1,158 @@
+// Package steering writes to Workloads: the allowed set and the charge while they hold no quota, the eviction by
+// deactivation, and the state of our admission check. Each write is one patch, safe to repeat.
+package steering
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+)
+
+// maxMessage bounds the message of a check; Kueue allows 32 KiB.
+const maxMessage = 1024
+
+// Writer writes to Workloads. It is safe for concurrent use.
+type Writer struct {
+	Client client.Client
+	// Now is the time that check states carry.
+	Now func() time.Time
+}
+
+// Steer writes a plan into a Workload that holds no quota; it does nothing where the Workload carries it already. A
+// conflict is an error: the Workload is looked at again when its newer version comes.
+func (w *Writer) Steer(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, plan flavors.Plan) (written bool, err error) {
+	return w.patch(ctx, wl, func(c *kueue.Workload) error { return p.Steer(c, plan) })
+}
+
+// Leave takes out of a Workload that holds no quota all that steering wrote.
+func (w *Writer) Leave(ctx context.Context, wl *kueue.Workload, p *flavors.Policy) (written bool, err error) {
+	return w.patch(ctx, wl, func(c *kueue.Workload) error { p.Leave(c); return nil })
+}
+
+// Deactivate begins an eviction: Kueue takes the quota back and suspends the Job. The nonce in the annotation allows
+// Reactivate, and nothing else does.
+func (w *Writer) Deactivate(ctx context.Context, wl *kueue.Workload) error {
+	nonce := make([]byte, 8)
+	if _, err := rand.Read(nonce); err != nil {
+		return fmt.Errorf("make nonce: %w", err)
+	}
+	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[v1alpha1.SteeringAnnotation] = hex.EncodeToString(nonce)
+		c.Spec.Active = ptr.To(false)
+		return nil
+	})
+	return err
+}
+
+// Deactivated says whether a Workload is inactive by an eviction of ours. An admin's own active: false has no nonce.
+func Deactivated(wl *kueue.Workload) bool {
+	return !ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.SteeringAnnotation] != ""
+}
+
+// Reactivate ends an eviction of ours once the quota is released: closed, charged and active again in one patch. A nil
+// policy leaves affinity and charge as they are.
+func (w *Writer) Reactivate(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, plan flavors.Plan) error {
+	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {
+		delete(c.Annotations, v1alpha1.SteeringAnnotation)
+		c.Spec.Active = ptr.To(true)
+		if p == nil {
+			return nil
+		}
+		return p.Steer(c, plan)
+	})
+	return err
+}
+
+func (w *Writer) patch(ctx context.Context, wl *kueue.Workload, change func(*kueue.Workload) error) (bool, error) {
+	c := wl.DeepCopy()
+	if err := change(c); err != nil {
+		return false, err
+	}
+	if apiequality.Semantic.DeepEqual(wl.Spec, c.Spec) && apiequality.Semantic.DeepEqual(wl.Annotations, c.Annotations) {
+		return false, nil
+	}
+	patch := client.MergeFromWithOptions(wl.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := w.Client.Patch(ctx, c, patch, client.FieldOwner(v1alpha1.FieldOwner)); err != nil {
+		return false, fmt.Errorf("patch workload: %w", err)
+	}
+	return true, nil
+}
+
+// Check writes the state of our check. Ready carries the managed label for every podset, unless bare, and any other
+// state an explicit empty list, since what an earlier Ready left would come back with the next. It does nothing where
+// the check says so already, or where the Workload does not list it yet.
+func (w *Writer) Check(ctx context.Context, wl *kueue.Workload, name string, state kueue.CheckState, message string, bare bool) (written bool, err error) {
+	current := CheckState(wl, name)
+	if current == nil {
+		return false, nil
+	}
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	var updates []any
+	if state == kueue.CheckStateReady && !bare {
+		for i := range wl.Spec.PodSets {
+			updates = append(updates, map[string]any{
+				"name": string(wl.Spec.PodSets[i].Name), "labels": map[string]any{v1alpha1.ManagedLabel: "true"},
+			})
+		}
+	}
+	if current.State == state && current.Message == message && len(current.PodSetUpdates) == len(updates) {
+		return false, nil
+	}
+	since := current.LastTransitionTime
+	if current.State != state {
+		since = metav1.NewTime(w.Now())
+	}
+	if updates == nil {
+		updates = []any{}
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": kueue.GroupVersion.String(), "kind": "Workload",
+		"metadata": map[string]any{"name": wl.Name, "namespace": wl.Namespace, "resourceVersion": wl.ResourceVersion},
+		"status": map[string]any{"admissionChecks": []any{map[string]any{
+			"name": name, "state": string(state), "message": message,
+			"lastTransitionTime": since.UTC().Format(time.RFC3339), "podSetUpdates": updates,
+		}}},
+	}}
+	err = w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldOwner), client.ForceOwnership)
+	if err != nil {
+		return false, fmt.Errorf("apply check: %w", err)
+	}
+	return true, nil
+}
+
+// CheckState returns the state of a check on a Workload, or nil.
+func CheckState(wl *kueue.Workload, name string) *kueue.AdmissionCheckState {
+	for i := range wl.Status.AdmissionChecks {
+		if c := &wl.Status.AdmissionChecks[i]; string(c.Name) == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// OthersReady says whether all checks but the named one are Ready.
+func OthersReady(wl *kueue.Workload, name string) bool {
+	for i := range wl.Status.AdmissionChecks {
+		if c := &wl.Status.AdmissionChecks[i]; string(c.Name) != name && c.State != kueue.CheckStateReady {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,81 @@
+package admission
+
+import (
+	"encoding/json"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+)
+
+// maxRecordBytes bounds a decision record as JSON, whatever the cluster's size.
+const maxRecordBytes = 8 << 10
+
+// maxHistory is how many earlier decisions a Placement keeps.
+const maxHistory = 8
+
+// Record returns what a Placement keeps of a decision. It is cut to at most maxRecordBytes: the later reasons of each
+// standing go first.
+func Record(dec Decision, p *flavors.Policy, now time.Time) *v1alpha1.DecisionRecord {
+	r := &v1alpha1.DecisionRecord{
+		Time: metav1.NewTime(now), Verdict: dec.Verdict, LedgerVersion: dec.LedgerVersion,
+		Reason: dec.Reason, Message: dec.Message, Standings: dec.Standings,
+	}
+	if p != nil {
+		r.Policy, r.Revision = p.Name, p.Revision
+	}
+	for keep := maxReasons; keep > 0 && size(r) > maxRecordBytes; keep /= 2 {
+		cutReasons(r, keep)
+	}
+	return r
+}
+
+// maxReasons is the longest list of reasons that a standing may hold in a record.
+const maxReasons = 16
+
+func cutReasons(r *v1alpha1.DecisionRecord, keep int) {
+	standings := make([]v1alpha1.FlavorStanding, len(r.Standings))
+	for i, s := range r.Standings {
+		standings[i] = s
+		standings[i].Reasons = nil
+		for j, reason := range s.Reasons {
+			if j >= keep {
+				break
+			}
+			reason.Message = cut(reason.Message, max(40, maxReasonMessage*keep/maxReasons))
+			standings[i].Reasons = append(standings[i].Reasons, reason)
+		}
+	}
+	r.Standings = standings
+}
+
+func size(r *v1alpha1.DecisionRecord) int {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return 0
+	}
+	return len(raw)
+}
+
+// SameRecord says that two records tell the same, time and ledger version aside.
+func SameRecord(a, b *v1alpha1.DecisionRecord) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Time, y.Time, x.LedgerVersion, y.LedgerVersion = metav1.Time{}, metav1.Time{}, 0, 0
+	return apiequality.Semantic.DeepEqual(x, y)
+}
+
+// Push makes r the record of a status, and the one before it the newest of its history where verdict or reason differ.
+func Push(s *v1alpha1.PlacementStatus, r *v1alpha1.DecisionRecord) {
+	if old := s.Record; old != nil && (old.Verdict != r.Verdict || old.Reason != r.Reason) {
+		h := v1alpha1.DecisionSummary{Time: old.Time, Verdict: old.Verdict, Reason: old.Reason, Message: cut(old.Message, maxReasonMessage)}
+		s.History = append([]v1alpha1.DecisionSummary{h}, s.History...)
+		s.History = s.History[:min(len(s.History), maxHistory)]
+	}
+	s.Record = r
+}
