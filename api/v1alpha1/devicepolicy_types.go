@@ -201,7 +201,7 @@ type PolicyFallback struct {
 }
 
 // PolicyFreshness is about how old knowledge may be.
-// +kubebuilder:validation:XValidation:rule="self.inventoryMemorySeconds >= self.lossGraceSeconds",message="inventoryMemorySeconds must be at least lossGraceSeconds: what is expected back must be remembered"
+// +kubebuilder:validation:XValidation:rule="!has(self.inventoryMemorySeconds) || !has(self.lossGraceSeconds) || self.inventoryMemorySeconds >= self.lossGraceSeconds",message="inventoryMemorySeconds must be at least lossGraceSeconds: what is expected back must be remembered"
 type PolicyFreshness struct {
 	// windowSeconds is how long a watch may be silent (bookmarks count) before what it feeds lends nothing.
 	// +kubebuilder:default=180
@@ -224,7 +224,7 @@ type PolicyFreshness struct {
 }
 
 // PolicyRetry bounds how a workload is tried again after a refusal.
-// +kubebuilder:validation:XValidation:rule="self.maxSeconds >= self.initialSeconds",message="maxSeconds must be at least initialSeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxSeconds) || !has(self.initialSeconds) || self.maxSeconds >= self.initialSeconds",message="maxSeconds must be at least initialSeconds"
 type PolicyRetry struct {
 	// initialSeconds is the first backoff; it doubles.
 	// +kubebuilder:default=5

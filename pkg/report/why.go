@@ -97,6 +97,11 @@ func (in *Input) whyUnreserved() (v1alpha1.Reason, string) {
 		return r.Reason, r.Message
 	case steered && len(flavors) == 0:
 		return v1alpha1.ReasonUndecided, "Plimsoll has not opened a flavor for it yet"
+	case !in.lookedAt():
+		if len(flavors) > 0 {
+			return "", "Kueue has not looked at it since it may try " + strings.Join(flavors, ", ")
+		}
+		return "", "Kueue has not looked at it yet"
 	}
 	message := "Kueue has no quota for it yet"
 	if cq := in.ClusterQueue(); cq != "" {
@@ -106,6 +111,12 @@ func (in *Input) whyUnreserved() (v1alpha1.Reason, string) {
 		message += "; it may try " + strings.Join(flavors, ", ")
 	}
 	return v1alpha1.ReasonQuotaExhausted, message
+}
+
+// lookedAt says whether Kueue refused quota to the Workload as it is now.
+func (in *Input) lookedAt() bool {
+	c := meta.FindStatusCondition(in.Workload.Status.Conditions, kueue.WorkloadQuotaReserved)
+	return c != nil && (c.ObservedGeneration == 0 || c.ObservedGeneration >= in.Workload.Generation)
 }
 
 func (in *Input) queueInactive() (v1alpha1.Reason, string, bool) {

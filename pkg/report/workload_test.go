@@ -64,6 +64,15 @@ func reserved(since metav1.Time) func(*kueue.Workload) {
 	}
 }
 
+// refused is Kueue's word, on the Workload's second generation, that a generation has no quota.
+func refused(generation int64) func(*kueue.Workload) {
+	return func(wl *kueue.Workload) {
+		wl.Generation = 2
+		condition(kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "Pending", at(1))(wl)
+		wl.Status.Conditions[len(wl.Status.Conditions)-1].ObservedGeneration = generation
+	}
+}
+
 func admitted(since metav1.Time) func(*kueue.Workload) {
 	return condition(kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", since)
 }
@@ -105,15 +114,23 @@ func TestWhyItWaits(t *testing.T) {
 			want: want{OutcomeWaiting, "NotEnoughDevices", "nine are too many"},
 		},
 		"open and unreserved waits for quota, whatever an older record says": {
-			in:   Input{Workload: workload(annotated(v1alpha1.AllowedFlavorsAnnotation, "h100,a100")), Placement: waitRecord("DevicesInUse", "busy")},
+			in:   Input{Workload: workload(refused(2), annotated(v1alpha1.AllowedFlavorsAnnotation, "h100,a100")), Placement: waitRecord("DevicesInUse", "busy")},
 			want: want{OutcomeWaiting, "QuotaExhausted", "Kueue has no quota for it yet; it may try h100, a100"},
 		},
 		"open, unreserved and recorded as without quota keeps the record's sentence": {
 			in:   Input{Workload: workload(annotated(v1alpha1.AllowedFlavorsAnnotation, "h100")), Placement: waitRecord("QuotaExhausted", "9 of 8")},
 			want: want{OutcomeWaiting, "QuotaExhausted", "9 of 8"},
 		},
+		"open since Kueue looked at it last, it waits for Kueue": {
+			in:   Input{Workload: workload(refused(1), annotated(v1alpha1.AllowedFlavorsAnnotation, "h100,a100")), Placement: waitRecord("DevicesInUse", "busy")},
+			want: want{OutcomeWaiting, "", "Kueue has not looked at it since it may try h100, a100"},
+		},
+		"without a check of ours and before Kueue looked, it waits for that": {
+			in:   Input{Workload: workload(unmanaged), Checks: []string{}},
+			want: want{OutcomeWaiting, "", "Kueue has not looked at it yet"},
+		},
 		"without a check of ours it waits for quota alone": {
-			in:   Input{Workload: workload(unmanaged), Checks: []string{}, LocalQueue: &kueue.LocalQueue{Spec: kueue.LocalQueueSpec{ClusterQueue: "cq"}}},
+			in:   Input{Workload: workload(unmanaged, refused(2)), Checks: []string{}, LocalQueue: &kueue.LocalQueue{Spec: kueue.LocalQueueSpec{ClusterQueue: "cq"}}},
 			want: want{OutcomeWaiting, "QuotaExhausted", "Kueue has no quota for it yet in ClusterQueue cq"},
 		},
 		"a queue that does not exist comes before the record": {

@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/plimsoll-dev/plimsoll/test/lab"
+)
+
+// The bounds of Eventually and Consistently. Nothing is asserted on time alone: a spec that runs into soon or late has
+// failed for another reason.
+const (
+	soon  = 20 * time.Second
+	late  = 60 * time.Second
+	while = 3 * time.Second
+	often = 100 * time.Millisecond
+)
+
+func TestEndToEnd(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyPollingInterval(often)
+	SetDefaultConsistentlyDuration(while)
+	SetDefaultConsistentlyPollingInterval(often)
+	RunSpecs(t, "End to end")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	Expect(lab.Build(ctx, "", os.Stderr)).To(Succeed())
+}, NodeTimeout(40*time.Minute))
