@@ -16,14 +16,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// Of returns the observation of an object as it is, or as gone. ok is false for kinds that the book does not take, and
+// Of returns the observation of an object as it is, or as deleted. ok is false for kinds that the book does not take, and
 // for an object without a readable resourceVersion.
 func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	rv, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return o, false
 	}
-	o.Ref = ledger.Ref{UID: obj.GetUID(), ResourceVersion: rv}
+	o.Ref = ledger.Ref{UID: obj.GetUID(), ResourceVersion: rv, Deleted: gone}
 	switch x := obj.(type) {
 	case *corev1.Node:
 		o.Ref.Kind = ledger.KindNode

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"maps"
+	"math"
 	"sync"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -22,6 +23,9 @@ const (
 	// Stale: a newer version of the object was applied before.
 	Stale Outcome = "Stale"
 )
+
+// final is the version of a deleted object: no other is newer.
+const final = math.MaxUint64
 
 // tombstones is how many deleted objects are remembered, so that a late sight of one does not bring it back.
 const tombstones = 4096
@@ -100,18 +104,18 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := seenKey{o.Ref.Kind, o.Ref.UID}
-	gone := o.gone()
-	if last, ok := b.seen[key]; ok {
-		if o.Ref.ResourceVersion < last {
-			return Stale, false
-		}
-		if o.Ref.ResourceVersion == last && !gone {
-			return Duplicate, false
-		}
-	}
-	b.seen[key] = o.Ref.ResourceVersion
-	if gone {
+	last, known := b.seen[key]
+	switch {
+	case known && last == final:
+		return Stale, false
+	case o.Ref.Deleted:
 		b.bury(key)
+	case known && o.Ref.ResourceVersion < last:
+		return Stale, false
+	case known && o.Ref.ResourceVersion == last:
+		return Duplicate, false
+	default:
+		b.seen[key] = o.Ref.ResourceVersion
 	}
 	var touched bool
 	switch o.Ref.Kind {
@@ -137,46 +141,13 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	return Applied, touched
 }
 
-// bury remembers a deleted object's last version, and forgets the oldest grave when there are too many.
+// bury marks an object as deleted for good, and forgets the oldest grave when there are too many.
 func (b *Book) bury(key seenKey) {
-	b.graves = append(b.graves, key)
-	if len(b.graves) <= tombstones {
-		return
+	b.seen[key] = final
+	if b.graves = append(b.graves, key); len(b.graves) > tombstones {
+		delete(b.seen, b.graves[0])
+		b.graves = b.graves[1:]
 	}
-	oldest := b.graves[0]
-	b.graves = b.graves[1:]
-	if !b.exists(oldest) {
-		delete(b.seen, oldest)
-	}
-}
-
-func (b *Book) exists(k seenKey) bool {
-	switch k.kind {
-	case KindNode:
-		_, ok := b.nodes[k.uid]
-		return ok
-	case KindPod:
-		_, ok := b.pods[k.uid]
-		return ok
-	case KindSlice:
-		_, ok := b.slices[k.uid]
-		return ok
-	case KindClaim:
-		_, ok := b.claims[k.uid]
-		return ok
-	case KindPlacement:
-		_, ok := b.placements[k.uid]
-		return ok
-	case KindWorkload:
-		_, ok := b.workloads[k.uid]
-		return ok
-	}
-	return false
-}
-
-func (o *Observation) gone() bool {
-	return o.Node == nil && o.Pod == nil && o.Slice == nil && o.Claim == nil && o.Class == nil &&
-		o.Placement == nil && o.Workload == nil
 }
 
 // Snapshot returns the accounts as they are. It is immutable and costs nothing while nothing changes.

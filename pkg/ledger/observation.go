@@ -27,10 +27,13 @@ type Ref struct {
 	Kind            Kind
 	UID             types.UID
 	ResourceVersion uint64
+	// Deleted says that the object was deleted. That is final for a uid, whatever version it was seen with.
+	Deleted bool
 }
 
 // Observation is one object as it was seen. Exactly one of the pointers is set, the one of Ref.Kind; all are nil
-// where the object is gone. What they point to must not change afterwards.
+// where the object counts for nothing: it was deleted, is terminal or withdrawn. What they point to must not change
+// afterwards.
 type Observation struct {
 	Ref       Ref
 	Node      *corev1.Node
