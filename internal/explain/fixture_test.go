@@ -67,9 +67,14 @@ func admitted(s *Subject) {
 	with(condition(kueue.WorkloadAdmitted, "True", "Admitted", "The workload is admitted", 30))(s)
 }
 
+func noQuota(s *Subject) {
+	with(condition(kueue.WorkloadQuotaReserved, "False", "Pending", "couldn't assign flavors to pod set main: insufficient unused quota for gpus in flavor a100, 2 more needed", 1))(s)
+}
+
 // waiting is the record of a workload that waits for devices.
 func waiting(s *Subject) {
 	s.Placement = &v1alpha1.Placement{Status: v1alpha1.PlacementStatus{
+		Conditions: []metav1.Condition{condition(v1alpha1.PlacementReserved, "False", "DevicesInUse", "flavor a100 is Busy: node a100-1: 7 of 8 devices are in use, a pod asks for 2; 3 of 4 pods placeable", 3)},
 		Record: &v1alpha1.DecisionRecord{
 			Time: at(80), Verdict: v1alpha1.VerdictWait, Policy: "gpu", Revision: "1234abcd", LedgerVersion: 4711,
 			Reason:  v1alpha1.ReasonDevicesInUse,

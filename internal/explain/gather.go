@@ -314,9 +314,12 @@ func (g *gatherer) descends(ctx context.Context, ref *metav1.OwnerReference, uid
 	return false
 }
 
-// templates reads the claim templates that were made for the pods.
+// templates reads the claim templates that were made for the pods. While the promise stands it says the same.
 func (g *gatherer) templates(ctx context.Context) {
 	s := g.subject
+	if s.Placement != nil && s.Placement.Spec.Key != nil {
+		return
+	}
 	if !slices.ContainsFunc(s.Pods, func(p corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }) {
 		return
 	}

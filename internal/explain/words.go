@@ -294,7 +294,11 @@ func (w *words) conditions() {
 		if c == nil {
 			continue
 		}
-		w.page.field(label, "%-8s %-5s %s ago, %s: %s", c.Type, c.Status, w.ago(c.LastTransitionTime.Time), c.Reason, c.Message)
+		text := c.Reason
+		if c.Message != "" && c.Message != w.entry.Message {
+			text += ": " + c.Message
+		}
+		w.page.field(label, "%-8s %-5s %s ago, %s", c.Type, c.Status, w.ago(c.LastTransitionTime.Time), text)
 		label = ""
 	}
 }

@@ -19,14 +19,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestWords(t *testing.T) {
 	cases := map[string]*Subject{
 		"waits-for-devices": subject(reserved, waiting),
-		"waits-for-quota": subject(with(condition(kueue.WorkloadQuotaReserved, "False", "Pending",
-			"couldn't assign flavors to pod set main: insufficient unused quota for gpus in flavor a100, 2 more needed", 1)), func(s *Subject) {
+		"waits-for-quota": subject(noQuota, func(s *Subject) {
 			s.Workload.Annotations[v1alpha1.AllowedFlavorsAnnotation] = "h100,a100"
 		}),
-		"unmanaged": subject(func(s *Subject) {
+		"unmanaged": subject(noQuota, func(s *Subject) {
 			s.Workload.Annotations, s.Workload.Spec.PodSets[0].Template.Spec.Overhead, s.Checks = nil, nil, []string{}
 		}),
-		"unknown": subject(func(s *Subject) {
+		"unknown": subject(noQuota, func(s *Subject) {
 			s.Workload.Annotations, s.Checks, s.LocalQueue = nil, nil, nil
 			s.Notes = []string{"you may not read LocalQueue gpus: localqueues is forbidden"}
 		}),
@@ -42,7 +41,8 @@ func TestWords(t *testing.T) {
 			s.Pods = []corev1.Pod{pod("train-0-aaaaa", v1alpha1.PlacementGate), pod("train-1-bbbbb", v1alpha1.PlacementGate)}
 			s.Placement = nil
 		}),
-		"finished": subject(admitted, with(condition(kueue.WorkloadFinished, "True", "Succeeded", "Job finished successfully", 60))),
+		"not-looked-at": subject(func(s *Subject) { s.Workload.Annotations[v1alpha1.AllowedFlavorsAnnotation] = "h100,a100" }),
+		"finished":      subject(admitted, with(condition(kueue.WorkloadFinished, "True", "Succeeded", "Job finished successfully", 60))),
 		"evicted": subject(with(
 			condition(kueue.WorkloadQuotaReserved, "False", "Pending", "Preempted to accommodate a workload", 70),
 			condition(kueue.WorkloadEvicted, "True", "Preempted", "Preempted to accommodate a workload", 70),

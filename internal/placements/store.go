@@ -3,6 +3,7 @@ package placements
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -71,7 +72,22 @@ func (s *Store) Promise(ctx context.Context, wl *kueue.Workload, spec *v1alpha1.
 		return nil, err
 	}
 	if p == nil {
-		return s.create(ctx, wl, spec, epoch)
+		p, err = s.create(ctx, wl, spec, epoch)
+		if !apierrors.IsAlreadyExists(err) {
+			return p, err
+		}
+		// The cache is behind a write of our own, or an earlier Workload of the name has left a Placement that the
+		// garbage collector has yet to take: then this is a conflict, and its deletion wakes the round.
+		p = &v1alpha1.Placement{}
+		if err := s.Live.Get(ctx, client.ObjectKeyFromObject(wl), p); err != nil {
+			return nil, fmt.Errorf("get placement: %w", err)
+		}
+		if !ownedBy(p, wl.UID) {
+			return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("placements").GroupResource(), wl.Name, errors.New("it belongs to an earlier Workload"))
+		}
+		if spec == nil {
+			return p, nil
+		}
 	}
 	p = p.DeepCopy()
 	p.Spec = *spec

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/klog/v2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -30,6 +30,8 @@ type nodeFit struct {
 	unavailable string
 	meant       bool
 	classes     classLister
+	// plain is true for a podset without devices.
+	plain bool
 	// err is why the claim's selectors cannot be evaluated.
 	err error
 }
@@ -38,6 +40,8 @@ type nodeFit struct {
 type stop struct {
 	reason  v1alpha1.Reason
 	message string
+	// full is true where the node takes as many pods as it ever could: nothing on it is to be waited for.
+	full bool
 }
 
 // free returns how many of the matching devices are free in a book.
@@ -85,7 +89,7 @@ func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int
 		if !selector.Matches(labels.Set(n.Object.Labels)) {
 			continue
 		}
-		f := &nodeFit{node: n, classes: classLister{s}}
+		f := &nodeFit{node: n, classes: classLister{s}, plain: flavor == anyFlavor}
 		f.unavailable, f.meant = unavailable(n, affinity, tolerations)
 		for i := range n.Devices {
 			dev := &n.Devices[i]
@@ -153,11 +157,11 @@ func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tol
 	}
 	if n.Object.Spec.Unschedulable {
 		cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-		if !schedulingcorev1.TolerationsTolerateTaint(klog.Background(), tolerations, &cordon, false) {
+		if !schedulingcorev1.TolerationsTolerateTaint(logr.Discard(), tolerations, &cordon, false) {
 			return fmt.Sprintf("node %s is cordoned", n.Name), false
 		}
 	}
-	taint, untolerated := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Object.Spec.Taints, tolerations, func(t *corev1.Taint) bool {
+	taint, untolerated := schedulingcorev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Object.Spec.Taints, tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}, false)
 	if untolerated {
@@ -170,10 +174,10 @@ func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tol
 // the allocator's search takes exponential time where a count alone rules the claims out.
 func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int32, stop) {
 	if n.err != nil {
-		return 0, stop{v1alpha1.ReasonClaimUnsupported, n.err.Error()}
+		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
 	}
 	if n.unavailable != "" && (n.meant || b != emptyHealthy) {
-		return 0, stop{v1alpha1.ReasonNodeUnavailable, n.unavailable}
+		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable}
 	}
 	room := map[book]ledger.Amounts{asIs: n.node.Free, managedGone: n.node.Free, emptyHealthy: n.node.Allocatable}[b]
 	if b == managedGone {
@@ -185,22 +189,22 @@ func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int
 	per := ps.Shape.Devices()
 	var why stop
 	if byRoom < int64(ps.Count) {
-		why = stop{v1alpha1.ReasonNodeResources, fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", n.node.Name,
+		why = stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", n.node.Name,
 			amount(scarce, ps.Requests[scarce]), scarce, amount(scarce, max(0, room[scarce])))}
 	}
 	if per > 0 {
 		if byDevices := int64(d.healthy(ps, n, b)) / per; byDevices < limit || byDevices == 0 {
-			limit, why = min(limit, byDevices), d.deviceStop(ps, n, b, per)
+			limit, why = min(limit, byDevices), d.deviceStop(ps, n, b, per, byDevices)
 		}
 	}
 	if per > 0 && limit > 0 && !flavors.Distinct(n.matching[0].ID.Driver, n.node.Devices) {
-		return 0, stop{v1alpha1.ReasonClaimUnsupported, fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
+		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
 	for k := int32(limit); k > 0; k-- {
 		if _, ok := d.allocate(ctx, ps, n, b, k); ok {
 			return k, why
 		}
-		why = stop{v1alpha1.ReasonConstraintUnsatisfied, fmt.Sprintf("node %s: the allocator finds no devices for %d pods together", n.node.Name, k)}
+		why = stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: the allocator finds no devices for %d pods together", n.node.Name, k)}
 	}
 	return 0, why
 }
@@ -236,22 +240,26 @@ func tainted(ps *PodSet, dev *ledger.Device) *resourcev1.DeviceTaint {
 	return nil
 }
 
-// deviceStop says why a node has too few devices for one more pod.
-func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per int64) stop {
+// deviceStop says why a node has too few devices for one more pod than the given number.
+func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) stop {
 	name := n.node.Name
 	if len(n.devices) == 0 {
 		for _, p := range n.node.Pools {
 			if p.State != ledger.PoolFresh {
-				return stop{v1alpha1.ReasonPoolIncomplete, fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
+				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
 			}
 		}
-		return stop{v1alpha1.ReasonNotEnoughDevices, fmt.Sprintf("node %s lists no device of this flavor", name)}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
 	}
 	if len(n.matching) == 0 {
-		return stop{v1alpha1.ReasonSelectorMismatch, fmt.Sprintf("node %s: none of %d devices matches the class and the selectors", name, len(n.devices))}
+		return stop{reason: v1alpha1.ReasonSelectorMismatch, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors", name, len(n.devices))}
 	}
 	if int64(len(n.matching)) < per {
-		return stop{v1alpha1.ReasonNotEnoughDevices, fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(n.matching), per)}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(n.matching), per)}
+	}
+	if int64(len(n.matching)) < per*(pods+1) {
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
+			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(n.matching), plural(bounded(int(pods)), "pod"), per)}
 	}
 	var held, freeing, foreign, sick int64
 	example := ""
@@ -272,11 +280,11 @@ func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per int64) stop {
 	}
 	switch {
 	case sick > 0 && int64(len(n.matching))-sick < per:
-		return stop{v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(n.matching), example)}
+		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(n.matching), example)}
 	case foreign > 0:
-		return stop{v1alpha1.ReasonForeignUse, fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(n.matching))}
+		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(n.matching))}
 	case freeing > 0 && int64(len(n.matching))-held-sick+freeing >= per:
-		return stop{v1alpha1.ReasonDevicesFreeing, fmt.Sprintf("node %s: %d of %d devices are held by pods that are ending", name, freeing, len(n.matching))}
+		return stop{reason: v1alpha1.ReasonDevicesFreeing, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that are ending", name, freeing, len(n.matching))}
 	}
-	return stop{v1alpha1.ReasonDevicesInUse, fmt.Sprintf("node %s: %d of %d devices are in use, a pod asks for %d", name, held, len(n.matching), per)}
+	return stop{reason: v1alpha1.ReasonDevicesInUse, message: fmt.Sprintf("node %s: %d of %d devices are in use, a pod asks for %d", name, held, len(n.matching), per)}
 }

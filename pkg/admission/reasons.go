@@ -23,19 +23,29 @@ const (
 // reasons counts, by reason, on how many nodes a podset failed, with the first example.
 type reasons struct {
 	counts []v1alpha1.StandingReason
-	gang   *v1alpha1.StandingReason
+	// full holds the reasons of which every node is full by nature; they come after the others.
+	full map[v1alpha1.Reason]bool
+	gang *v1alpha1.StandingReason
 }
 
 func (r *reasons) add(s stop) {
 	if s.reason == "" {
 		return
 	}
-	for i := range r.counts {
-		if r.counts[i].Reason == s.reason {
-			r.counts[i].Nodes++
-			return
-		}
+	if r.full == nil {
+		r.full = map[v1alpha1.Reason]bool{}
 	}
+	for i := range r.counts {
+		if r.counts[i].Reason != s.reason {
+			continue
+		}
+		r.counts[i].Nodes++
+		if r.full[s.reason] && !s.full { // the example is of a node that could take more
+			r.full[s.reason], r.counts[i].Message = false, cut(s.message, maxReasonMessage)
+		}
+		return
+	}
+	r.full[s.reason] = s.full
 	r.counts = append(r.counts, v1alpha1.StandingReason{Reason: s.reason, Nodes: 1, Message: cut(s.message, maxReasonMessage)})
 }
 
@@ -58,10 +68,13 @@ func (r *reasons) empty(p *flavors.Policy, ps *PodSet) {
 	})
 }
 
-// list returns the reasons, those of most nodes first.
+// list returns the reasons, those of most nodes first, and those by which nodes are merely full last.
 func (r *reasons) list() []v1alpha1.StandingReason {
 	out := slices.Clone(r.counts)
 	slices.SortStableFunc(out, func(a, b v1alpha1.StandingReason) int {
+		if r.full[a.Reason] != r.full[b.Reason] {
+			return map[bool]int{false: -1, true: 1}[r.full[a.Reason]]
+		}
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason))
 	})
 	if r.gang != nil {

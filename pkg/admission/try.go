@@ -59,11 +59,17 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
-	if on, reasons = d.place(ctx, r, ps, nodes, emptyHealthy); on != nil {
+	if on, reasons = d.place(ctx, r, ps, nodes, emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
 	return t
+}
+
+// unpublished says whether a node that the podset could run on carries the flavor's labels without a complete pool: what
+// it has is not known, so nothing about it is impossible.
+func (n *nodeFit) unpublished() bool {
+	return !n.meant && !n.plain && (len(n.node.Pools) == 0 || slices.ContainsFunc(n.node.Pools, func(p ledger.Pool) bool { return p.State != ledger.PoolFresh }))
 }
 
 // place spreads a podset's pods over nodes; nil, with the reasons, where not all have a place. Nodes are taken in the
@@ -106,7 +112,7 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 		left -= k
 	}
 	if left > 0 { // fewer pods than the most that a node takes always fit on it, so the context ended
-		why.add(stop{v1alpha1.ReasonUndecided, "the search was cut short"})
+		why.add(stop{reason: v1alpha1.ReasonUndecided, message: "the search was cut short"})
 		return nil, why
 	}
 	slices.SortFunc(placed, func(x, y v1alpha1.PlacementNode) int { return cmp.Compare(x.Name, y.Name) })

@@ -51,6 +51,10 @@ func (l *Lab) managerProcess() process {
 	args := []string{
 		"--namespace=" + managerNamespace,
 		"--leader-elect=true",
+		// After a SIGKILL the next manager waits for the lease to run out.
+		"--leader-elect-lease-duration=8s",
+		"--leader-elect-renew-deadline=5s",
+		"--leader-elect-retry-period=1s",
 		"--webhook-host=127.0.0.1",
 		fmt.Sprintf("--webhook-port=%d", e.managerWebhook),
 		"--webhook-cert-dir=" + l.state.pki("manager"),

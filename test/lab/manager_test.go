@@ -27,8 +27,8 @@ const (
 // standIn takes the manager's flags, says who it is to the API server, is ready, and ends on SIGTERM with code 0.
 func standIn() {
 	health := flag.String("health-probe-bind-address", "", "")
-	for _, name := range []string{"namespace", "leader-elect", "webhook-host", "webhook-port", "webhook-cert-dir",
-		"metrics-bind-address"} {
+	for _, name := range []string{"namespace", "leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline",
+		"leader-elect-retry-period", "webhook-host", "webhook-port", "webhook-cert-dir", "metrics-bind-address"} {
 		flag.String(name, "", "")
 	}
 	flag.Parse()

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,32 +29,43 @@ type Controller struct {
 	Policies *policies.Resolver
 }
 
+// again is how soon a look that a conflict ended is repeated.
+const again = 100 * time.Millisecond
+
 // conditions are what a DevicePolicy's status lists, in order; Ready sums them up.
 var conditions = []string{v1alpha1.PolicyFlavorsResolved, v1alpha1.PolicyOrderConsistent, v1alpha1.PolicyQuotaResourceConsistent}
 
 // Reconcile brings every condition up to date, whatever it was called for.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	err := c.reconcile(ctx)
+	if apierrors.IsConflict(err) { // the cache is behind; another look will do
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+func (c *Controller) reconcile(ctx context.Context) error {
 	queues, err := c.queueProblems(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
 	list := &v1alpha1.DevicePolicyList{}
 	if err := c.Client.List(ctx, list); err != nil {
-		return reconcile.Result{}, fmt.Errorf("list device policies: %w", err)
+		return fmt.Errorf("list device policies: %w", err)
 	}
 	ready := map[string]string{}
 	for i := range list.Items {
 		dp := &list.Items[i]
 		p, problems, err := c.Policies.Resolve(ctx, dp)
 		if err != nil {
-			return reconcile.Result{}, err
+			return err
 		}
 		if err := c.policyStatus(ctx, dp, p, problems, queues[dp.Name]); err != nil {
-			return reconcile.Result{}, err
+			return err
 		}
 		ready[dp.Name] = messageOf(problems)
 	}
-	return reconcile.Result{}, c.checks(ctx, ready)
+	return c.checks(ctx, ready)
 }
 
 // queueProblems returns, by policy, what about the queues that use it keeps them from being steered.
@@ -104,7 +117,7 @@ func (c *Controller) policyStatus(ctx context.Context, dp *v1alpha1.DevicePolicy
 	}
 	err := c.Client.Status().Patch(ctx, dp, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwner))
 	if err != nil {
-		return fmt.Errorf("patch device policy status: %w", client.IgnoreNotFound(err))
+		return fmt.Errorf("patch device policy status: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,43 @@
+# Every target is a thin call of a script or program that can be run by hand; `make help` lists them.
+
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+
+LAB := go run ./test/lab/cmd/lab
+
+.PHONY: help
+help: ## Lists the targets.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Brings up a real control plane on this machine, runs the Jobs in examples/ through Plimsoll, shows what happened, stops.
+	@$(LAB) demo $(if $(CLUSTER),--cluster '$(CLUSTER)')
+
+.PHONY: up
+up: ## Brings up the same control plane and leaves it running; CLUSTER=folder takes its objects from your own manifests.
+	@$(LAB) up $(if $(CLUSTER),--cluster '$(CLUSTER)')
+
+.PHONY: down
+down: ## Stops what `make up` left running.
+	@$(LAB) down
+
+.PHONY: build
+build: ## Builds the commands and the lab's control plane into bin/; the first time takes a quarter of an hour.
+	@$(LAB) build
+
+.PHONY: test
+test: ## Runs all tests, those on the real control plane too; SUITE='unit' (or integration, e2e) runs some of them.
+	@hack/test $(SUITE)
+
+.PHONY: lint
+lint: ## Runs golangci-lint with the Kubernetes API linter.
+	@hack/build-tool golangci-lint
+	@bin/golangci-lint run ./...
+
+.PHONY: generate
+generate: ## Writes deep copies and CRDs anew from the types in api/.
+	@hack/generate
+
+.PHONY: verify
+verify: ## Checks generated files, formatting, module files, vet and lint.
+	@hack/verify
