@@ -40,6 +40,9 @@ func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 		return err
 	}
 	err := e.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+		if old := s.Retry; old != nil && old.Reason == reason && old.Message == message && old.NotBefore != nil && old.NotBefore.After(e.Now()) {
+			return // written for this eviction already, by a try whose second write was refused
+		}
 		r := &v1alpha1.PlacementRetry{Count: 1}
 		if s.Retry != nil {
 			r.Count = s.Retry.Count + 1

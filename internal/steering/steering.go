@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -102,7 +103,7 @@ func (w *Writer) Check(ctx context.Context, wl *kueue.Workload, name string, sta
 		return false, nil
 	}
 	if len(message) > maxMessage {
-		message = message[:maxMessage]
+		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
 	var updates []any
 	if state == kueue.CheckStateReady && !bare {

@@ -171,8 +171,8 @@ func TestRandomNamesAreDrawnEvenly(t *testing.T) {
 		}
 	}
 	// The four bytes that would make the first letters likelier are passed over.
-	if name, err = randomName(&cycle{next: 250}, 4); err != nil || name != "89ab" {
-		t.Errorf("bytes 250 to 255, 0, 1 give %q (%v), want 89ab", name, err)
+	if name, err = randomName(&cycle{next: 250}, 7); err != nil || name != "89abcde" {
+		t.Errorf("bytes 250 to 255, 0 to 4 give %q (%v), want 89abcde", name, err)
 	}
 }
 

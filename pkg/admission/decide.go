@@ -36,7 +36,7 @@ func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) De
 		}
 		placed = append(placed, p)
 		if i+1 < len(r.PodSets) {
-			working = working.With(ledger.Holder{Kind: ledger.HolderPlacement}, Claims(p, ps.Requests))
+			working = working.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true}, Claims(p, ps.Requests))
 		}
 	}
 	dec.Verdict, dec.PodSets = v1alpha1.VerdictAdmit, placed

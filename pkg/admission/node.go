@@ -64,7 +64,7 @@ func usable(d *ledger.Device, b book) bool {
 	case asIs:
 		return d.Free()
 	case managedGone:
-		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return h.Workload == "" && h.Kind != ledger.HolderPlacement })
+		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed })
 	}
 	return true
 }

@@ -49,19 +49,20 @@ func TestAccounts(t *testing.T) {
 func TestApplyOnce(t *testing.T) {
 	b := bookOf(seeNode("a", 5, nil))
 	version := b.Version()
-	for name, tc := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		seen    Observation
 		outcome Outcome
-	}{
-		"the same version again": {seeNode("a", 5, nil), Duplicate},
-		"an older version":       {seeNode("a", 4, func(n *corev1.Node) { n.Spec.Unschedulable = true }), Stale},
-		"a newer one that changes no account": {seeNode("a", 6, func(n *corev1.Node) {
+	}{ // in this order
+		{"the same version again", seeNode("a", 5, nil), Duplicate},
+		{"an older version", seeNode("a", 4, func(n *corev1.Node) { n.Spec.Unschedulable = true }), Stale},
+		{"a newer one that changes no account", seeNode("a", 6, func(n *corev1.Node) {
 			n.Annotations = map[string]string{"heartbeat": "2"}
 		}), Applied},
 	} {
 		outcome, changed := b.Apply(tc.seen)
 		if outcome != tc.outcome || changed || b.Version() != version {
-			t.Errorf("%s: got %s, changed %t, version %d; want %s, unchanged, %d", name, outcome, changed, b.Version(), tc.outcome, version)
+			t.Errorf("%s: got %s, changed %t, version %d; want %s, unchanged, %d", tc.name, outcome, changed, b.Version(), tc.outcome, version)
 		}
 	}
 	if outcome, changed := b.Apply(seeNode("a", 7, func(n *corev1.Node) {

@@ -52,7 +52,10 @@ type Holder struct {
 	Namespace, Name string
 	// Workload is the uid of the Workload that it serves; empty for what Kueue does not manage.
 	Workload types.UID
-	// Freeing is true while the holder's pod is terminating.
+	// Managed is true for what serves a Workload that Kueue manages, or is a claim that Plimsoll had made: it ends with
+	// that Workload.
+	Managed bool
+	// Freeing is true while the holder's pod is terminating, or gone before its claim.
 	Freeing bool
 }
 

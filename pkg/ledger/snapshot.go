@@ -141,7 +141,7 @@ func writeNode(w io.Writer, n *Node) {
 		d := &n.Devices[i]
 		fmt.Fprintf(w, " device %s %q", d.ID, d.Unusable)
 		for _, x := range d.Holders {
-			fmt.Fprintf(w, " %s:%s:%t", x.Kind, x.UID, x.Freeing)
+			fmt.Fprintf(w, " %s:%s:%t:%t", x.Kind, x.UID, x.Managed, x.Freeing)
 		}
 		fmt.Fprintln(w)
 	}

@@ -86,7 +86,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
 			continue
 		}
-		holder := Holder{Kind: HolderPlacement, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				if pn.Name != n.Name {
@@ -134,7 +134,10 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		}
 		if pod != nil {
 			h.Workload, h.Freeing = b.byOwner[pod.Owner], pod.Terminating
+		} else {
+			h.Freeing = c.Pod != ""
 		}
+		h.Managed = h.Workload != "" || c.Promised != nil
 		hs = append(hs, h)
 	}
 	hs = append(hs, promises...)

@@ -53,6 +53,10 @@ func (r *round) waiter(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	}
 	allowed := candidates(p, m.ClusterQueue, req, dec)
 	if len(allowed) == 0 {
+		// What is open stays so: a closing patch can be overtaken, and a reservation on it waits and says why.
+		if p.Steered(wl) {
+			return r.record(ctx, wl, p, dec)
+		}
 		return r.close(ctx, wl, p, dec)
 	}
 	if now := flavors.AllowedOf(wl); p.Steered(wl) && !slices.ContainsFunc(allowed, func(f string) bool { return !slices.Contains(now, f) }) &&
