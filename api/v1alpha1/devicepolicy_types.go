@@ -13,7 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Quota",type=string,JSONPath=`.spec.quotaResource`
-// +kubebuilder:printcolumn:name="Flavors",type=string,JSONPath=`.spec.flavors[*].name`
+// +kubebuilder:printcolumn:name="Preferred",type=string,JSONPath=`.spec.flavors[0].name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type DevicePolicy struct {

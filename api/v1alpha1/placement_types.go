@@ -12,7 +12,7 @@ import (
 // +kubebuilder:resource:shortName=plc
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Verdict",type=string,JSONPath=`.status.record.verdict`
-// +kubebuilder:printcolumn:name="Flavors",type=string,JSONPath=`.spec.podSets[*].flavor`
+// +kubebuilder:printcolumn:name="Flavor",type=string,JSONPath=`.spec.podSets[0].flavor`
 // +kubebuilder:printcolumn:name="Reserved",type=string,JSONPath=`.status.conditions[?(@.type=="Reserved")].status`
 // +kubebuilder:printcolumn:name="Bound",type=string,JSONPath=`.status.conditions[?(@.type=="Bound")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.record.reason`

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +80,31 @@ func series(text, name string) map[string]string {
 		out[m[1]] = m[2]
 	}
 	return out
+}
+
+// heartbeat does what kubelets do about every five minutes: it writes into each node's status that nothing has changed.
+func (c *cluster) heartbeat(ctx context.Context) {
+	GinkgoHelper()
+	nodes := &corev1.NodeList{}
+	Expect(c.List(ctx, nodes)).To(Succeed())
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		patch := client.StrategicMergeFrom(n.DeepCopy())
+		for k := range n.Status.Conditions {
+			n.Status.Conditions[k].LastHeartbeatTime = metav1.Now()
+		}
+		Expect(c.Status().Patch(ctx, n, patch)).To(Succeed())
+	}
+}
+
+// nodesSeen returns how many versions of nodes the ledger has been given.
+func (c *cluster) nodesSeen(ctx context.Context, token string) int {
+	GinkgoHelper()
+	_, body := c.scrape(ctx, token)
+	value := series(body, "plimsoll_observations_total")[`{kind="Node",outcome="Applied"}`]
+	n, err := strconv.Atoi(value)
+	Expect(err).NotTo(HaveOccurred())
+	return n
 }
 
 // writesBy returns what a user has written since a time, Leases and questions about who somebody is left out: the API
@@ -171,15 +197,18 @@ var _ = Describe("The manager of a cluster at rest", Ordered, ContinueOnFailure,
 			}).WithTimeout(glance).Should(Succeed())
 		}).WithTimeout(late).Should(Succeed())
 
-		By("being idle")
+		By("being idle while every node's heartbeats go on")
 		before, since := figures(), time.Now()
+		seen := c.nodesSeen(ctx, scraper)
 		Consistently(func(g Gomega) {
+			c.heartbeat(ctx)
 			g.Expect(figures()).To(Equal(before))
 			writes, _ := c.writesBy(webhook.ManagerUsername, since)
 			g.Expect(writes).To(BeEmpty())
 		}).WithTimeout(idle).WithPolling(glance).Should(Succeed())
 		_, leases := c.writesBy(webhook.ManagerUsername, since)
 		Expect(leases).To(BeNumerically(">", 5), "the audit log shows what the manager writes")
+		Expect(c.nodesSeen(ctx, scraper)).To(BeNumerically(">=", seen+8*9), "the heartbeats came, and were no reason to decide")
 		AddReportEntry("idle", fmt.Sprintf("in %s: decisions %v unmoved, rounds %v, ledger version %v, %d writes of the Lease and no other",
 			idle, before["plimsoll_decisions_total"], before["plimsoll_rounds_total"], before["plimsoll_ledger_version"], leases))
 	})

@@ -20,6 +20,10 @@ import (
 var server *controlPlane
 
 func TestMain(m *testing.M) {
+	if run := os.Getenv(guardVariable); run != "" {
+		guardRun(run)
+		os.Exit(0)
+	}
 	os.Exit(run(m))
 }
 
@@ -27,7 +31,11 @@ func run(m *testing.M) (code int) {
 	log.SetLogger(logr.Discard()) // warnings of the API server about the tests' objects
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	var err error
+	err := startGuard()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	server, err = startControlPlane(ctx)
 	defer func() {
 		if err := server.stop(); err != nil {
