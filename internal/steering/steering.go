@@ -94,10 +94,20 @@ func (w *Writer) patch(ctx context.Context, wl *kueue.Workload, change func(*kue
 	return true, nil
 }
 
-// Check writes the state of our check. Ready carries the managed label for every podset, unless bare, and any other
+// Answer is what our check says.
+type Answer struct {
+	State kueue.CheckState
+	// Message is cut to maxMessage.
+	Message string
+	// Bare leaves the managed label out of a Ready answer, so that the pods come without a gate.
+	Bare bool
+}
+
+// Check writes the answer of our check. Ready carries the managed label for every podset, unless bare, and any other
 // state an explicit empty list, since what an earlier Ready left would come back with the next. It does nothing where
 // the check says so already, or where the Workload does not list it yet.
-func (w *Writer) Check(ctx context.Context, wl *kueue.Workload, name string, state kueue.CheckState, message string, bare bool) (written bool, err error) {
+func (w *Writer) Check(ctx context.Context, wl *kueue.Workload, name string, answer Answer) (written bool, err error) {
+	state, message := answer.State, answer.Message
 	current := CheckState(wl, name)
 	if current == nil {
 		return false, nil
@@ -106,7 +116,7 @@ func (w *Writer) Check(ctx context.Context, wl *kueue.Workload, name string, sta
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
 	var updates []any
-	if state == kueue.CheckStateReady && !bare {
+	if state == kueue.CheckStateReady && !answer.Bare {
 		for i := range wl.Spec.PodSets {
 			updates = append(updates, map[string]any{
 				"name": string(wl.Spec.PodSets[i].Name), "labels": map[string]any{v1alpha1.ManagedLabel: "true"},

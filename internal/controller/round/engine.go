@@ -221,7 +221,7 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 		return err
 	}
 	if c := steering.CheckState(wl, m.Checks[0]); c != nil && (len(c.PodSetUpdates) > 0 || c.State == kueue.CheckStateReady) {
-		if _, err := r.Writer.Check(ctx, wl, m.Checks[0], kueue.CheckStatePending, "", false); err != nil {
+		if _, err := r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: ""}); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		if err := r.record(ctx, wl, p, dec); err != nil {
 			return err
 		}
-		_, err := r.Writer.Check(ctx, wl, check, kueue.CheckStateReady, "DevicePolicy "+p.Name+" is in Shadow: "+dec.Message, true)
+		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy "+p.Name+" is in Shadow: "+dec.Message, Bare: true})
 		return err
 	}
 	if steered(wl, m) && req.Refusal == nil {
@@ -133,7 +133,7 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, placement *v1a
 	}
 	logger := log.FromContext(ctx)
 	faultpoint.Reach(logger, faultpoint.AfterPlacement)
-	written, err := r.Writer.Check(ctx, wl, check, kueue.CheckStateReady, "every pod has a place that is kept for it", false)
+	written, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "every pod has a place that is kept for it"})
 	if err != nil || !written {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *round) pending(ctx context.Context, wl *kueue.Workload, m *policies.Man
 	}
 	admitted := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadAdmitted)
 	if admitted == nil || admitted.Status != "True" {
-		_, err := r.Writer.Check(ctx, wl, m.Checks[0], kueue.CheckStatePending, checkMessage(dec), false)
+		_, err := r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
 		return err
 	}
 	if m.Policy == nil {
