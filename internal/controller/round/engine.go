@@ -31,6 +31,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/steering"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -209,8 +210,11 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 		return r.withdraw(ctx, wl, "Finished", "the workload has finished")
 	}
 	m, err := r.queue(ctx, wl)
-	if err != nil || m == nil {
+	if err != nil {
 		return err
+	}
+	if m == nil {
+		return r.leave(ctx, wl)
 	}
 	active := ptr.Deref(wl.Spec.Active, true)
 	evicted := meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted)
@@ -234,6 +238,22 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 		return nil // an admin's own
 	}
 	return r.waiter(ctx, wl, m)
+}
+
+// leave takes what we wrote out of a Workload that is not ours to steer any more, once it holds no quota. A promise that
+// was made to it is served to its end.
+func (r *round) leave(ctx context.Context, wl *kueue.Workload) error {
+	_, ours := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]
+	switch {
+	case reserved(wl):
+		return nil
+	case steering.Deactivated(wl):
+		return r.Writer.Reactivate(ctx, wl, nil, flavors.Plan{})
+	case !ours:
+		return nil
+	}
+	_, err := r.Writer.Leave(ctx, wl, nil)
+	return err
 }
 
 // withdraw empties a promise that is not live any more.

@@ -59,7 +59,7 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		if err := r.record(ctx, wl, p, dec); err != nil {
 			return err
 		}
-		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy "+p.Name+" is in Shadow: "+dec.Message, Bare: true})
+		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy " + p.Name + " is in Shadow: " + dec.Message, Bare: true})
 		return err
 	}
 	if steered(wl, m) && req.Refusal == nil {

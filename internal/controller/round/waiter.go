@@ -29,8 +29,11 @@ func steered(wl *kueue.Workload, m *policies.Managed) bool {
 // waiter opens flavors to a Workload that holds no quota: those of the policy that could hold it now, or once others
 // have finished. Kueue takes the first of them that has quota.
 func (r *round) waiter(ctx context.Context, wl *kueue.Workload, m *policies.Managed) error {
-	if notReady(m) != "" || !steered(wl, m) {
+	if notReady(m) != "" {
 		return nil
+	}
+	if !steered(wl, m) {
+		return r.leave(ctx, wl)
 	}
 	p := m.Policy
 	if p.Spec.Mode == v1alpha1.ModeFrozen {
