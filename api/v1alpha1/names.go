@@ -15,6 +15,10 @@ const (
 	// made from them); its value is "true".
 	OwnedLabel = "plimsoll.dev/owned"
 
+	// FencedLabel, on a namespace, with value "true", makes admission policies refuse pods that ask for devices and do
+	// not carry the gate.
+	FencedLabel = "plimsoll.dev/fenced"
+
 	// ChargeAnnotation, on a Workload, holds the charge a pod by podset as JSON: {"main":"8"}.
 	ChargeAnnotation = "plimsoll.dev/charge"
 	// AllowedFlavorsAnnotation, on a Workload, holds the allowed set: flavor names joined by commas in the

@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/controller/policy"
 	"github.com/plimsoll-dev/plimsoll/internal/controller/release"
 	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 )
 
 // releaseWorkers is how many pods are released side by side; each takes two writes one after the other.
@@ -68,7 +69,8 @@ func addRound(mgr ctrl.Manager, e *round.Engine, changes chan event.GenericEvent
 func addRelease(mgr ctrl.Manager, c *release.Controller) error {
 	managed := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		_, ok := o.GetLabels()[v1alpha1.ManagedLabel]
-		return ok
+		p, isPod := o.(*corev1.Pod)
+		return ok || isPod && observe.Gated(p) // the label can be taken off, the gate cannot
 	}))
 	ofWorkload := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		wl := &kueue.Workload{}

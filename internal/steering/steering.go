@@ -65,6 +65,21 @@ func Deactivated(wl *kueue.Workload) bool {
 	return !ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.SteeringAnnotation] != ""
 }
 
+// TakenOver says whether somebody else made a Workload active again before an eviction of ours had come to that.
+func TakenOver(wl *kueue.Workload) bool {
+	return ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.SteeringAnnotation] != ""
+}
+
+// Forget takes the nonce out of a Workload that was taken over: left there, it would let us undo a later deactivation
+// that is not ours.
+func (w *Writer) Forget(ctx context.Context, wl *kueue.Workload) error {
+	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {
+		delete(c.Annotations, v1alpha1.SteeringAnnotation)
+		return nil
+	})
+	return err
+}
+
 // Reactivate ends an eviction of ours once the quota is released: closed, charged and active again in one patch. A nil
 // policy leaves affinity and charge as they are.
 func (w *Writer) Reactivate(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, plan flavors.Plan) error {

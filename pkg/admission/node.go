@@ -110,7 +110,7 @@ func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int
 func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
 	for i := range ps.Shape.Claims {
 		c := &ps.Shape.Claims[i]
-		expressions := classSelectors(s.DeviceClass(c.Class))
+		expressions := ClassSelectors(s.DeviceClass(c.Class))
 		expressions = append(expressions, c.Selectors...)
 		for _, dev := range f.devices {
 			ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, expressions...)
@@ -125,7 +125,8 @@ func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
 	}
 }
 
-func classSelectors(c *resourcev1.DeviceClass) []string {
+// ClassSelectors returns the CEL expressions of a DeviceClass; none for nil.
+func ClassSelectors(c *resourcev1.DeviceClass) []string {
 	var out []string
 	if c == nil {
 		return nil
@@ -177,7 +178,7 @@ func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
 	}
 	if n.unavailable != "" && (n.meant || b != emptyHealthy) {
-		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable}
+		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
 	}
 	room := map[book]ledger.Amounts{asIs: n.node.Free, managedGone: n.node.Free, emptyHealthy: n.node.Allocatable}[b]
 	if b == managedGone {

@@ -178,6 +178,15 @@ func (c *cluster) expectQuotaAddsUp(ctx context.Context) {
 	}).Should(Succeed())
 }
 
+// activate sets a Job's Workload active, or inactive, as an administrator does.
+func (c *cluster) activate(ctx context.Context, j job, active bool) {
+	GinkgoHelper()
+	wl := c.workload(ctx, j)
+	patch := client.MergeFrom(wl.DeepCopy())
+	wl.Spec.Active = &active
+	Expect(c.Patch(ctx, wl, patch)).To(Succeed())
+}
+
 // finish ends a Job's pods and waits until the Job is complete.
 func (c *cluster) finish(ctx context.Context, j job) {
 	GinkgoHelper()
@@ -281,14 +290,7 @@ var _ = Describe("A manager that is killed", Ordered, ContinueOnFailure, func() 
 			DeferCleanup(func(ctx context.Context) { c.remove(ctx, admins) })
 			c.submit(ctx, admins)
 			c.bound(ctx, admins)
-			activate := func(active bool) {
-				GinkgoHelper()
-				wl := c.workload(ctx, admins)
-				patch := client.MergeFrom(wl.DeepCopy())
-				wl.Spec.Active = &active
-				Expect(c.Patch(ctx, wl, patch)).To(Succeed())
-			}
-			activate(false)
+			c.activate(ctx, admins, false)
 			Eventually(func() []corev1.Pod { return c.podsOf(ctx, admins) }).Should(BeEmpty())
 			inactive := c.workload(ctx, admins)
 
@@ -322,22 +324,24 @@ var _ = Describe("A manager that is killed", Ordered, ContinueOnFailure, func() 
 			Expect(now.UID).To(Equal(inactive.UID))
 			Expect(now.Generation).To(Equal(inactive.Generation), "nobody wrote to its spec")
 			Expect(*now.Spec.Active).To(BeFalse())
-			activate(true)
+			c.activate(ctx, admins, true)
 			c.expectServed(ctx, admins)
 			c.finish(ctx, admins)
 			c.expectNothingDoubled(ctx, h)
 		})
 
-		It("takes the pods' devices back and serves the Job anew", func(ctx context.Context) {
-			// another gate keeps the pods until one of them has been changed so that its place does not fit it any more
-			const order = "example.com/order"
-			j := job{namespace: teamA, name: "moved", pods: 2, gpus: 8, product: "H100", change: func(b *batchv1.Job) {
+		// Another gate keeps the pods until one of them has been changed so that its place does not fit it any more.
+		const order = "example.com/order"
+		ordered := func(name string) job {
+			return job{namespace: teamA, name: name, pods: 2, gpus: 8, product: "H100", change: func(b *batchv1.Job) {
 				b.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: order}}
 			}}
-			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		}
+		// diesEvicting submits such a Job and changes a pod. It returns the Job's pods.
+		diesEvicting := func(ctx context.Context, j job) []corev1.Pod {
+			GinkgoHelper()
 			before := c.reached(faultpoint.AfterDeactivate)
 			c.restartManager(ctx, faultpointEnv+faultpoint.AfterDeactivate)
-			h := c.history()
 			c.submit(ctx, j)
 			Eventually(func(g Gomega) {
 				pods := c.podsOf(ctx, j)
@@ -352,9 +356,11 @@ var _ = Describe("A manager that is killed", Ordered, ContinueOnFailure, func() 
 			Expect(c.Patch(ctx, &first[0], patch)).To(Succeed())
 			c.dies(ctx, faultpoint.AfterDeactivate, before)
 			evicted(ctx, j)
-
-			Expect(c.StartManager(ctx)).To(Succeed())
-			back(ctx, j)
+			return first
+		}
+		// ungated waits until the Job has pods other than those, and takes the other gate off them.
+		ungated := func(ctx context.Context, j job, first []corev1.Pod) {
+			GinkgoHelper()
 			Eventually(func(g Gomega) {
 				pods := c.podsOf(ctx, j)
 				g.Expect(pods).To(HaveLen(2))
@@ -368,9 +374,38 @@ var _ = Describe("A manager that is killed", Ordered, ContinueOnFailure, func() 
 				p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: v1alpha1.PlacementGate}}
 				Expect(c.Patch(ctx, &p, patch)).To(Succeed())
 			}
+		}
+
+		It("takes the pods' devices back and serves the Job anew", func(ctx context.Context) {
+			j := ordered("moved")
+			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+			h := c.history()
+			first := diesEvicting(ctx, j)
+
+			Expect(c.StartManager(ctx)).To(Succeed())
+			back(ctx, j)
+			ungated(ctx, j, first)
 			c.expectServed(ctx, j)
 			c.finish(ctx, j)
 			c.expectNothingDoubled(ctx, h)
+		})
+
+		It("leaves to an admin what the admin has taken over meanwhile", func(ctx context.Context) {
+			j := ordered("taken")
+			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+			first := diesEvicting(ctx, j)
+
+			By("the admin brings it back before the manager does")
+			c.activate(ctx, j, true)
+			Expect(c.StartManager(ctx)).To(Succeed())
+			ungated(ctx, j, first)
+			c.expectServed(ctx, j)
+			back(ctx, j)
+
+			By("the admin deactivates it, and nobody brings it back")
+			c.activate(ctx, j, false)
+			c.expectFree(ctx)
+			Consistently(func() bool { return *c.workload(ctx, j).Spec.Active }).Should(BeFalse())
 		})
 	})
 })

@@ -183,7 +183,7 @@ func (c *cluster) setPolicy(ctx context.Context, change func(*v1alpha1.DevicePol
 var _ = Describe("A check that was turned Ready for an older reservation", Ordered, ContinueOnFailure, func() {
 	var c *cluster
 	BeforeAll(func(ctx context.Context) { c = startCluster(ctx) })
-	AfterEach(func(ctx context.Context) { c.expectFree(ctx) })
+	BeforeEach(func() { DeferCleanup(func(ctx context.Context) { c.expectFree(ctx) }) })
 
 	It("lets no pod go before there is a Placement for this one", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "late", pods: 3, gpus: 4, product: "H100"}
@@ -231,8 +231,8 @@ var _ = Describe("A check that was turned Ready for an older reservation", Order
 			g.Expect(p.Spec.Key).To(BeNil())
 			g.Expect(p.Status.Record).NotTo(BeNil())
 			g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
-			g.Expect(p.Status.Record.Reason).To(Equal(v1alpha1.ReasonDevicesInUse))
-			g.Expect(p.Status.Record.Message).To(And(ContainSubstring("h100-0"), ContainSubstring("8")))
+			g.Expect(p.Status.Record.Message).To(ContainSubstring("node h100-0: 8 of 8 devices are in use, a pod asks for 4"))
+			g.Expect(p.Status.Record.Standings[0].Reasons).To(ContainElement(HaveField("Reason", v1alpha1.ReasonDevicesInUse)))
 		}
 		Eventually(waits).Should(Succeed(), func() string { return c.story(ctx, j) })
 		Expect(meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeTrue())
@@ -250,7 +250,7 @@ var _ = Describe("A check that was turned Ready for an older reservation", Order
 		Eventually(waits).Should(Succeed(), func() string { return c.story(ctx, j) })
 		status, out := c.explainAs(ctx, c.Admin(), "pod/"+pods[0].Name, "-n", teamA)
 		Expect(status).To(BeZero(), out)
-		Expect(out).To(ContainSubstring("DevicesInUse"))
+		Expect(out).To(ContainSubstring("8 of 8 devices are in use"))
 
 		By("taking its quota back when it has waited for as long as the policy says")
 		wl := c.workload(ctx, j)

@@ -88,10 +88,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, managed := p.Labels[v1alpha1.ManagedLabel]; !managed || p.DeletionTimestamp != nil || terminal(p) {
+	_, managed := p.Labels[v1alpha1.ManagedLabel]
+	gated := observe.Gated(p)
+	if !managed && !gated || p.DeletionTimestamp != nil || terminal(p) {
 		return reconcile.Result{}, c.progress(ctx, p)
 	}
-	if !observe.Gated(p) {
+	if !gated {
 		return c.released(ctx, p)
 	}
 	result, err := c.gated(ctx, p)
@@ -117,6 +119,10 @@ func (c *Controller) gated(ctx context.Context, p *corev1.Pod) (reconcile.Result
 	}
 	if full == nil {
 		return reconcile.Result{}, nil // no live Placement yet; its event wakes the pod
+	}
+	if _, managed := p.Labels[v1alpha1.ManagedLabel]; !managed {
+		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonPodChanged,
+			fmt.Sprintf("someone took label %s off pod %s, which still has the gate: leave it on", v1alpha1.ManagedLabel, p.Name)})
 	}
 	s, ok, err := c.take(ctx, full)
 	if err != nil {
@@ -155,7 +161,7 @@ func (c *Controller) find(ctx context.Context, p *corev1.Pod) (*pod, string, err
 	}
 	if wl == nil {
 		return nil, "no Workload that Plimsoll manages owns this pod, so it stays gated: take label " + v1alpha1.ManagedLabel +
-			" off its template, or submit it as a Job to a LocalQueue", nil
+			" and gate " + v1alpha1.PlacementGate + " out of its template, or submit it as a Job to a LocalQueue", nil
 	}
 	key, err := admission.KeyOf(wl)
 	if err != nil || key == nil {

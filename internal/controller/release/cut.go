@@ -3,6 +3,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,6 +132,9 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 	if int64(len(devices)) != claim.Count {
 		return nil, &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("ResourceClaimTemplate %s asks for %d devices now, %d were promised", claim.Template, claim.Count, len(devices))}
 	}
+	if r := c.selected(p, claim, flavor, devices); r != nil {
+		return nil, r
+	}
 	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, devices, n.Devices)
 	if no != nil {
 		return nil, &refusal{no.Reason, no.Message}
@@ -144,6 +148,23 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 		},
 		Spec: resourcev1.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: spec},
 	}, nil
+}
+
+// selected holds the promised devices against class, template and policy as they are now: the promise may be older, and a
+// claim that no device satisfies would leave a released pod unschedulable.
+func (c *Controller) selected(p *pod, claim *flavors.ClaimShape, flavor int, devices []*ledger.Device) *refusal {
+	class := c.Book.Snapshot().DeviceClass(claim.Class)
+	if class == nil {
+		return &refusal{v1alpha1.ReasonDeviceClassNotFound, fmt.Sprintf("DeviceClass %q does not exist any more: create it, or name another in ResourceClaimTemplate %s", claim.Class, claim.Template)}
+	}
+	expressions := slices.Concat(admission.ClassSelectors(class), claim.Selectors, p.policy.Flavors[flavor].Selectors, p.policy.Constraints)
+	for _, d := range devices {
+		if ok, err := c.Matcher.Matches(d.ID.Driver, d.Spec, expressions...); err != nil || !ok {
+			return &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("device %s was promised to pod %s, and ResourceClaimTemplate %s, its DeviceClass or DevicePolicy %s does not select it any more",
+				d.ID, p.Name, claim.Template, p.policy.Name)}
+		}
+	}
+	return nil
 }
 
 // template makes the pod's own template, or holds the one that is there against it.

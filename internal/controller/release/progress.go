@@ -103,8 +103,12 @@ func (c *Controller) compare(ctx context.Context, p *corev1.Pod) error {
 		if err := c.Client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: *st.ResourceClaimName}, claim); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if claim.Labels[v1alpha1.OwnedLabel] != "true" || claim.Status.Allocation == nil {
+		if claim.Status.Allocation == nil {
 			continue
+		}
+		if claim.Labels[v1alpha1.OwnedLabel] != "true" { // every claim of a managed pod was marked when the gate went
+			return c.diverged(ctx, p, fmt.Sprintf("pod %s got %s by claim %s, which is not the one that it was promised: someone else wrote it",
+				p.Name, strings.Join(allocated(claim), ", "), claim.Name))
 		}
 		promised, got := names(observe.Devices(claim)), allocated(claim)
 		if !slices.Equal(promised, got) {

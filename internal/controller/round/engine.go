@@ -209,6 +209,9 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 	if finished(wl) {
 		return r.withdraw(ctx, wl, "Finished", "the workload has finished")
 	}
+	if steering.TakenOver(wl) {
+		return r.Writer.Forget(ctx, wl)
+	}
 	m, err := r.queue(ctx, wl)
 	if err != nil {
 		return err

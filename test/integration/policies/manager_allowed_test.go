@@ -2,11 +2,14 @@ package policies
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,6 +39,35 @@ func TestManagerMay(t *testing.T) {
 			s.must(s.admin.Get(s.ctx(), client.ObjectKeyFromObject(pod), pod))
 			looked.Value = pod.ResourceVersion
 			return s.patch(pod, looked, remove("/spec/schedulingGates/0"))
+		}},
+		// Expressions have a budget, and what they compare may be large.
+		"release a pod of a megabyte": {as: manager, do: func(s *scene) error {
+			pod := s.managedPod("train-0", func(pod *corev1.Pod) {
+				for i := range 5_000 {
+					pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env,
+						corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", i), Value: strings.Repeat("x", 180)})
+				}
+			})
+			return s.patch(pod, remove("/spec/schedulingGates/0"), add(pinPath, "node-a"))
+		}},
+		"steer a Workload of a megabyte": {as: manager, do: func(s *scene) error {
+			workload := s.newWorkload("train")
+			podSets, _, err := unstructured.NestedSlice(workload.Object, "spec", "podSets")
+			s.must(err)
+			for _, podSet := range podSets {
+				var environment []any
+				for i := range 2_500 {
+					environment = append(environment, map[string]any{
+						"name": fmt.Sprintf("VARIABLE_%d", i), "value": strings.Repeat("x", 180),
+					})
+				}
+				s.must(unstructured.SetNestedSlice(podSet.(map[string]any), []any{
+					map[string]any{"name": "main", "image": "none", "env": environment},
+				}, "template", "spec", "containers"))
+			}
+			s.must(unstructured.SetNestedSlice(workload.Object, podSets, "spec", "podSets"))
+			s.must(s.admin.Create(s.ctx(), workload))
+			return s.patch(workload, add("/spec/podSets/1/template/spec/affinity", nodeAffinity("flavor", "none")))
 		}},
 		"take its gate away and leave another": {as: manager, do: func(s *scene) error {
 			pod := s.managedPod("train-0", withGates(otherGate))
