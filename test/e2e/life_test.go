@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"os/exec"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -53,12 +52,10 @@ var _ = Describe("A training Job", Ordered, ContinueOnFailure, func() {
 		Expect(observe.Gated(&pod)).To(BeFalse())
 		Expect(pod.Spec.NodeSelector).To(HaveKeyWithValue(corev1.LabelHostname, pod.Spec.NodeName))
 
-		kubeconfig := GinkgoT().TempDir() + "/kubeconfig"
-		Expect(c.WriteKubeconfig(kubeconfig, c.Admin())).To(Succeed())
 		for _, name := range []string{"workload/" + wl.Name, "job/life", "pod/" + pod.Name} {
-			out, err := exec.CommandContext(ctx, "../../bin/kubectl-plimsoll", "explain", name, "-n", teamA, "--kubeconfig", kubeconfig).CombinedOutput()
-			Expect(err).NotTo(HaveOccurred(), string(out))
-			Expect(string(out)).To(And(ContainSubstring("h100"), ContainSubstring(pod.Spec.NodeName)))
+			status, out := c.explainAs(ctx, c.Admin(), name, "-n", teamA)
+			Expect(status).To(BeZero(), out)
+			Expect(out).To(And(ContainSubstring("h100"), ContainSubstring(pod.Spec.NodeName)))
 		}
 
 		c.end(ctx, &pod)
