@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return c.released(ctx, p)
 	}
 	result, err := c.gated(ctx, p)
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // the pod is not the one that was looked at any more
 		return reconcile.Result{RequeueAfter: retryEvery}, nil
 	}
 	return result, err
@@ -257,6 +257,7 @@ func (c *Controller) release(ctx context.Context, p *pod, s slot) error {
 	path := "/spec/schedulingGates/" + strconv.Itoa(gate)
 	ops := []op{
 		{"test", "/metadata/uid", p.UID},
+		{"test", "/metadata/resourceVersion", p.ResourceVersion},
 		{"test", path + "/name", v1alpha1.PlacementGate},
 		{"remove", path, nil},
 	}
