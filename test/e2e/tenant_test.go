@@ -4,178 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
-	"github.com/plimsoll-dev/plimsoll/pkg/admission"
-	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 	"github.com/plimsoll-dev/plimsoll/test/lab"
 )
-
-// ownGate is a gate that a Job's user keeps on its pods, so that the manager cuts their claims and releases them later.
-const ownGate = "example.com/order"
-
-// member returns a client with the rights that ClusterRoles give in one namespace.
-func (c *cluster) member(ctx context.Context, name, namespace string, roles ...string) client.Client {
-	GinkgoHelper()
-	for _, role := range roles {
-		Expect(c.Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-" + role},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
-		})).To(Succeed())
-	}
-	cfg, err := c.User(name)
-	Expect(err).NotTo(HaveOccurred())
-	return clientFor(cfg)
-}
-
-// waitsForOwnGate waits until each pod of a Job with ownGate has its claims and nothing is left to do but to lift that gate.
-func (c *cluster) waitsForOwnGate(ctx context.Context, j job) []corev1.Pod {
-	GinkgoHelper()
-	var pods []corev1.Pod
-	Eventually(func(g Gomega) {
-		pods = c.podsOf(ctx, j)
-		g.Expect(pods).To(HaveLen(int(max(j.pods, 1))))
-		for i := range pods {
-			g.Expect(pods[i].DeletionTimestamp).To(BeNil())
-			g.Expect(pods[i].Status.ResourceClaimStatuses).To(HaveLen(1))
-		}
-	}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
-	return pods
-}
-
-// liftOwnGate takes ownGate off the pods of a Job and off those that come after them.
-func (c *cluster) liftOwnGate(ctx context.Context, j job) []corev1.Pod {
-	GinkgoHelper()
-	var pods []corev1.Pod
-	Eventually(func(g Gomega) {
-		pods = c.podsOf(ctx, j)
-		g.Expect(pods).To(HaveLen(int(max(j.pods, 1))))
-		for i := range pods {
-			p := &pods[i]
-			if slices.ContainsFunc(p.Spec.SchedulingGates, func(s corev1.PodSchedulingGate) bool { return s.Name == ownGate }) {
-				patch := client.MergeFromWithOptions(p.DeepCopy(), client.MergeFromWithOptimisticLock{})
-				p.Spec.SchedulingGates = slices.DeleteFunc(p.Spec.SchedulingGates, func(s corev1.PodSchedulingGate) bool { return s.Name == ownGate })
-				g.Expect(c.Patch(ctx, p, patch)).To(Succeed())
-			}
-			g.Expect(p.Spec.NodeName).NotTo(BeEmpty())
-		}
-	}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
-	return pods
-}
-
-func withOwnGate(b *batchv1.Job) {
-	b.Spec.Template.Spec.SchedulingGates = append(b.Spec.Template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: ownGate})
-}
-
-// expectOnlyGranted holds every allocation of the cluster against the Placements: each device once, and only where the live
-// Placement of its pod's Workload promised it, on that pod's node.
-func (c *cluster) expectOnlyGranted(ctx context.Context) {
-	GinkgoHelper()
-	claims, pods, workloads, placed := &resourcev1.ResourceClaimList{}, &corev1.PodList{}, &kueue.WorkloadList{}, &v1alpha1.PlacementList{}
-	for _, list := range []client.ObjectList{claims, pods, workloads, placed} {
-		Expect(c.List(ctx, list)).To(Succeed())
-	}
-	granted := map[types.UID]map[string][]string{} // by the Workload's owner and node
-	for i := range placed.Items {
-		p := &placed.Items[i]
-		for k := range workloads.Items {
-			wl := &workloads.Items[k]
-			key, err := admission.KeyOf(wl)
-			Expect(err).NotTo(HaveOccurred())
-			if key != nil && ledger.SameKey(key, p.Spec.Key) && wl.Namespace == p.Namespace && wl.Name == p.Name {
-				_, granted[observe.ControllerOf(wl)] = promisedOn(p)
-			}
-		}
-	}
-	holder := map[string]string{}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		name := claim.Namespace + "/" + claim.Name
-		if claim.Status.Allocation == nil {
-			continue
-		}
-		at := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.UID == observe.ControllerOf(claim) })
-		Expect(at).NotTo(BeNumerically("<", 0), "claim %s has devices and no pod", name)
-		pod := &pods.Items[at]
-		for _, r := range claim.Status.Allocation.Devices.Results {
-			id := ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}.String()
-			Expect(holder).NotTo(HaveKey(id), "claim %s has it too", name)
-			holder[id] = name
-			Expect(granted[observe.ControllerOf(pod)][pod.Spec.NodeName]).To(ContainElement(id), "claim %s has what nobody promised", name)
-		}
-	}
-}
-
-// refusedWith matches an error by which the API server forbids something in these words.
-func refusedWith(words string) OmegaMatcher {
-	return And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(words)))
-}
-
-// mergePatch patches an object, or a subresource of it, with JSON that somebody wrote by hand.
-func mergePatch(ctx context.Context, as client.Client, o client.Object, body string, subresource ...string) error {
-	p := client.RawPatch(types.MergePatchType, []byte(body))
-	if len(subresource) > 0 {
-		return as.SubResource(subresource[0]).Patch(ctx, o, p)
-	}
-	return as.Patch(ctx, o, p)
-}
-
-// allGPUs is a claim for as many devices as a node has.
-func allGPUs() resourcev1.ResourceClaimSpec {
-	return resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-		Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.nvidia.com", AllocationMode: resourcev1.DeviceAllocationModeAll},
-	}}}}
-}
-
-// ownPod is a pod that somebody makes by hand, with a claim from a template if one is named.
-func ownPod(name, template string, change func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: name, Labels: map[string]string{}},
-		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "training"}}},
-	}
-	if template != "" {
-		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To(template)}}
-		p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-	}
-	change(p)
-	return p
-}
-
-// marks returns the labels of a Job's pod without those by which the Job finds its pods: the Job would count a copy of
-// all as one pod too many, and delete it.
-func marks(p *corev1.Pod) map[string]string {
-	out := maps.Clone(p.Labels)
-	for _, name := range []string{batchv1.ControllerUidLabel, batchv1.JobNameLabel, "controller-uid", "job-name"} {
-		delete(out, name)
-	}
-	return out
-}
-
-// ownedBy makes a Job the controller of an object.
-func ownedBy(o client.Object, b *batchv1.Job) {
-	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(b, batchv1.SchemeGroupVersion.WithKind("Job"))})
-}
 
 var _ = Describe("A tenant who may edit his namespace", Ordered, ContinueOnFailure, func() {
 	var c *cluster
@@ -549,105 +396,3 @@ func touch(ctx context.Context, as client.Client, p *corev1.Pod) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(mergePatch(ctx, as, p.DeepCopy(), string(body))).To(Succeed())
 }
-
-var _ = Describe("A batch administrator of a namespace", Ordered, ContinueOnFailure, func() {
-	var c *cluster
-	var boss client.Client
-	BeforeAll(func(ctx context.Context) {
-		c = startCluster(ctx)
-		boss = c.member(ctx, "boss", teamA, "edit", "kueue-batch-admin-role")
-	})
-	BeforeEach(func() { DeferCleanup(func(ctx context.Context) { c.expectFree(ctx) }) })
-
-	It("neither opens a Workload nor makes it cheaper", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "nine", gpus: 9}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		c.submit(ctx, j)
-		Eventually(func() *v1alpha1.Placement { return c.placement(ctx, j) }).ShouldNot(BeNil())
-		before := c.workload(ctx, j)
-		Expect(before.Spec.PodSets[0].Template.Spec.Overhead).To(HaveKeyWithValue(corev1.ResourceName("gpus"), resource.MustParse("9")))
-		for _, change := range []func(*kueue.Workload){
-			func(wl *kueue.Workload) { wl.Spec.PodSets[0].Template.Spec.Affinity = nil },
-			func(wl *kueue.Workload) { wl.Spec.PodSets[0].Template.Spec.Overhead = nil },
-			func(wl *kueue.Workload) { wl.Annotations = nil },
-			func(wl *kueue.Workload) {
-				wl.Annotations[v1alpha1.AllowedFlavorsAnnotation], wl.Annotations[v1alpha1.ChargeAnnotation] = "h100,a100,other", `{"main":"1"}`
-				wl.Spec.PodSets[0].Template.Spec.Affinity, wl.Spec.PodSets[0].Template.Spec.Overhead = nil, nil
-			},
-		} {
-			wl := c.workload(ctx, j)
-			change(wl)
-			Expect(boss.Update(ctx, wl)).To(Succeed())
-			after := c.workload(ctx, j)
-			Expect(after.Spec.PodSets).To(Equal(before.Spec.PodSets))
-			Expect(after.Annotations).To(Equal(before.Annotations))
-		}
-		Consistently(func() int64 { return c.usage(ctx, teamA) }).Should(BeZero())
-	})
-
-	It("finds even without the webhook that what was charged is what the claims cost", func(ctx context.Context) {
-		hooks := &admissionregistrationv1.MutatingWebhookConfiguration{}
-		Expect(c.Get(ctx, client.ObjectKey{Name: "plimsoll"}, hooks)).To(Succeed())
-		without := hooks.DeepCopy()
-		without.Webhooks = slices.DeleteFunc(without.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == "workloads.plimsoll.dev" })
-		Expect(without.Webhooks).To(HaveLen(1))
-		Expect(c.Update(ctx, without)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) {
-			hooks.ResourceVersion = without.ResourceVersion
-			Expect(c.Update(ctx, hooks)).To(Succeed())
-		})
-		j := job{namespace: teamA, name: "cheap", gpus: 8}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		holder := job{namespace: teamA, name: "holder", gpus: 8, pods: 4, product: "H100"}
-		c.submit(ctx, holder)
-		c.bound(ctx, holder)
-		first := job{namespace: teamB, name: "first", gpus: 8, pods: 2, product: "A100"}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, first) })
-		c.submit(ctx, first)
-		c.bound(ctx, first)
-		c.submit(ctx, j)
-		var wl *kueue.Workload
-		Eventually(func(g Gomega) { // reserved, and not admitted: the devices are in use
-			wl = c.workload(ctx, j)
-			g.Expect(wl).NotTo(BeNil())
-			g.Expect(meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeTrue())
-		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
-		// no quota, one patch with a charge of his own, quota again
-		c.setActive(ctx, wl, false)
-		Eventually(func(g Gomega) {
-			wl = c.workload(ctx, j)
-			g.Expect(meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
-			wl.Annotations[v1alpha1.AllowedFlavorsAnnotation], wl.Annotations[v1alpha1.ChargeAnnotation] = "h100,a100,other", `{"main":"1"}`
-			wl.Spec.PodSets[0].Template.Spec.Affinity = nil
-			wl.Spec.PodSets[0].Template.Spec.Overhead = corev1.ResourceList{"gpus": resource.MustParse("1")}
-			wl.Spec.Active = ptr.To(true)
-			g.Expect(boss.Update(ctx, wl)).To(Succeed())
-		}).Should(Succeed())
-		c.remove(ctx, holder)
-		c.expectAsPromised(ctx, j, c.bound(ctx, j))
-		Eventually(func() int64 { return c.usage(ctx, teamA) }).Should(BeEquivalentTo(8))
-		c.expectOnlyGranted(ctx)
-	})
-
-	It("gets no device by a Workload of his own that asks for less than its Job", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "built", gpus: 8}
-		less := job{namespace: teamA, name: "built"}
-		wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: "prebuilt"}}
-		wl.Spec.QueueName = queue
-		wl.Spec.PodSets = []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1, Template: less.object().Spec.Template}}
-		Expect(boss.Create(ctx, wl)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(c.Delete(ctx, wl))).To(Succeed()) })
-		j.change = func(b *batchv1.Job) {
-			b.Labels["kueue.x-k8s.io/prebuilt-workload-name"] = "prebuilt"
-			b.Spec.Template.Spec.Containers[0].Resources.Claims = nil // what Kueue compares
-		}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		Expect(boss.Create(ctx, j.template())).To(Succeed())
-		Expect(boss.Create(ctx, j.object())).To(Succeed())
-		var pods []corev1.Pod
-		Eventually(func() []corev1.Pod { pods = c.podsOf(ctx, j); return pods }).Should(HaveLen(1), func() string { return c.story(ctx, j) })
-		Eventually(func() []string { return c.events(ctx, teamA, "Pod", pods[0].Name) }).
-			Should(ContainElement("PodChanged: pod " + pods[0].Name + ": it has 1 claims, its podset has 0"))
-		c.expectOnlyGranted(ctx)
-	})
-})
