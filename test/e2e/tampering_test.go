@@ -59,7 +59,7 @@ var _ = Describe("Tampering with templates and claims that no admission policy s
 	expectCaught := func(ctx context.Context, j job, pod *corev1.Pod, told string) {
 		GinkgoHelper()
 		Eventually(func() []string { return c.events(ctx, pod.Namespace, "Pod", pod.Name) }).WithTimeout(late).
-			Should(ContainElement(And(HavePrefix("ClaimTampered: "+told), HaveSuffix("is not the one that pod "+pod.Name+" was promised: someone else wrote it"))),
+			Should(ContainElement(And(HavePrefix("ClaimTampered: "+told), ContainSubstring("pod "+pod.Name+" was promised: someone else "))),
 				func() string { return c.story(ctx, j) })
 		Eventually(func() []corev1.Pod { return c.podsOf(ctx, j) }).ShouldNot(ContainElement(HaveField("UID", pod.UID)))
 		wl := c.workload(ctx, j)
@@ -149,7 +149,7 @@ var _ = Describe("Tampering with templates and claims that no admission policy s
 		Entry("the claim without our label", "ResourceClaim late-", func(ctx context.Context, as client.Client, _ *corev1.Pod, claim *resourcev1.ResourceClaim) {
 			Expect(mergePatch(ctx, as, claim, `{"metadata":{"labels":null}}`)).To(Succeed())
 		}),
-		Entry("but a claim that is only deleted comes again as it was", "", func(ctx context.Context, as client.Client, p *corev1.Pod, claim *resourcev1.ResourceClaim) {
+		Entry("no claim at all", "ResourceClaim late-", func(ctx context.Context, as client.Client, _ *corev1.Pod, claim *resourcev1.ResourceClaim) {
 			Expect(as.Delete(ctx, claim)).To(Succeed())
 		}),
 	)

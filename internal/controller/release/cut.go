@@ -200,7 +200,11 @@ func (c *Controller) claim(ctx context.Context, p *pod, name string, want *resou
 			if client.IgnoreNotFound(err) != nil {
 				return false, nil, fmt.Errorf("get claim: %w", err)
 			}
-			return false, nil, nil
+			gone, err := c.claimGone(ctx, p, st)
+			if err != nil || !gone {
+				return false, nil, err
+			}
+			return false, &refusal{v1alpha1.ReasonClaimTampered, fmt.Sprintf("ResourceClaim %s is gone, which pod %s was promised: someone else deleted it", *st.ResourceClaimName, p.Name)}, nil
 		}
 		if observe.ControllerOf(have) != p.UID || have.Labels[v1alpha1.OwnedLabel] != "true" ||
 			have.Annotations[v1alpha1.DevicesAnnotation] != want.Annotations[v1alpha1.DevicesAnnotation] ||
@@ -210,4 +214,23 @@ func (c *Controller) claim(ctx context.Context, p *pod, name string, want *resou
 		return true, nil, nil
 	}
 	return false, nil, nil
+}
+
+// claimGone says whether the claim that a pod's status names was deleted, which the claim controller does not mend. The
+// caches of pods and claims are not of one time, so the API server is asked: the claim of a pod that is ending may be gone.
+func (c *Controller) claimGone(ctx context.Context, p *pod, st corev1.PodResourceClaimStatus) (bool, error) {
+	now := &corev1.Pod{}
+	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(p.Pod), now); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if now.UID != p.UID || now.DeletionTimestamp != nil || !slices.ContainsFunc(now.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool {
+		return s.Name == st.Name && s.ResourceClaimName != nil && *s.ResourceClaimName == *st.ResourceClaimName
+	}) {
+		return false, nil
+	}
+	err := c.Live.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: *st.ResourceClaimName}, &resourcev1.ResourceClaim{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
 }
