@@ -276,6 +276,9 @@ var _ = Describe("A check that was turned Ready for an older reservation", Order
 			pods := c.bound(ctx, j)
 			f.expectHeld(pods[0].UID, c.placement(ctx, j).Spec.Key)
 			c.setActive(ctx, c.workload(ctx, j), false)
+			Eventually(func() bool { // or else Kueue may miss it, and nothing ends
+				return meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadEvicted)
+			}).WithPolling(5 * time.Millisecond).Should(BeTrue())
 			c.turnReady(ctx, j)
 			c.setActive(ctx, c.workload(ctx, j), true)
 			Eventually(func() []corev1.Pod { return c.podsOf(ctx, j) }).ShouldNot(ContainElement(HaveField("UID", pods[0].UID)))
