@@ -66,7 +66,6 @@ const (
 
 // DevicePolicySpec is the declared policy. All times are whole seconds.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.canary) || self.flavors.size() > 0",message="a canary needs flavors"
 // +kubebuilder:validation:XValidation:rule="!self.flavors.exists(f, f.onDemand) || self.quotaResource.contains('/')",message="quotaResource must carry a domain (example.com/gpus) where a flavor is onDemand, because node groups list it as capacity"
 type DevicePolicySpec struct {
 	// mode says how far decisions reach.

@@ -223,8 +223,8 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		return false
 	}
 	if old != nil {
-		if b.byOwner[old.Owner] == uid {
-			delete(b.byOwner, old.Owner)
+		if key := (ownerKey{old.Namespace, old.Owner}); b.byOwner[key] == uid {
+			delete(b.byOwner, key)
 		}
 		b.touchPodsOf(old.Owner)
 		delete(b.workloads, uid)
@@ -232,7 +232,7 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	if w != nil {
 		b.workloads[uid] = w
 		if w.Owner != "" {
-			b.byOwner[w.Owner] = uid
+			b.byOwner[ownerKey{w.Namespace, w.Owner}] = uid
 		}
 		b.touchPodsOf(w.Owner)
 	}

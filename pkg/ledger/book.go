@@ -53,7 +53,7 @@ type Book struct {
 	placements map[types.UID]*Placement
 	promisedOn map[string]map[types.UID]struct{}
 	workloads  map[types.UID]*Workload
-	byOwner    map[types.UID]types.UID
+	byOwner    map[ownerKey]types.UID
 	placedFor  map[types.UID]map[types.UID]struct{}
 
 	views map[string]*Node
@@ -91,7 +91,7 @@ func New() *Book {
 		placements: map[types.UID]*Placement{},
 		promisedOn: map[string]map[types.UID]struct{}{},
 		workloads:  map[types.UID]*Workload{},
-		byOwner:    map[types.UID]types.UID{},
+		byOwner:    map[ownerKey]types.UID{},
 		placedFor:  map[types.UID]map[types.UID]struct{}{},
 		views:      map[string]*Node{},
 		dirty:      map[string]struct{}{},
@@ -148,6 +148,12 @@ func (b *Book) bury(key seenKey) {
 		delete(b.seen, b.graves[0])
 		b.graves = b.graves[1:]
 	}
+}
+
+// ownerKey names an owner. Its uid alone does not: whoever makes a pod may write another namespace's into it.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
 }
 
 // Snapshot returns the accounts as they are. It is immutable and costs nothing while nothing changes.

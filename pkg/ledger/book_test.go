@@ -33,6 +33,7 @@ func TestAccounts(t *testing.T) {
 		"a slot whose pod is released is counted by the pod alone":     {[]Observation{node, slice, reserved, promise, seePod("p", 1, Pod{Pin: "a", Owner: "job-w", PodSet: "main", CreatedUnix: 101})}, 2, 62000},
 		"a pod from before the reservation takes none of its slots":    {[]Observation{node, slice, reserved, promise, seePod("p", 1, Pod{Node: "a", Owner: "job-w", PodSet: "main", CreatedUnix: 99})}, 2, 61000},
 		"a pod of another owner takes none of its slots":               {[]Observation{node, slice, reserved, promise, seePod("p", 1, Pod{Node: "a", Owner: "other", PodSet: "main", CreatedUnix: 101})}, 2, 61000},
+		"nor does one of another namespace that names the same owner":  {[]Observation{node, slice, reserved, promise, seePod("p", 1, Pod{Namespace: "foreign", Node: "a", Owner: "job-w", PodSet: "main", CreatedUnix: 101})}, 2, 61000},
 		"a device that a placement and its pod's claim hold is one":    {[]Observation{node, slice, reserved, promise, seeClaim("c", 1, Claim{Allocated: []DeviceID{device("a", 0, 0)}})}, 2, 62000},
 		"a deleted claim holds nothing, however late an older sight":   {[]Observation{node, slice, gone(seeClaim("c", 3, Claim{})), seeClaim("c", 2, Claim{Allocated: []DeviceID{device("a", 0, 0)}})}, 4, 64000},
 		"a deletion counts even where it was seen with an older sight": {[]Observation{node, slice, seeClaim("c", 9, Claim{Allocated: []DeviceID{device("a", 0, 0)}}), gone(seeClaim("c", 3, Claim{}))}, 4, 64000},

@@ -72,7 +72,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken := map[slotKey]int32{}
 	for _, p := range b.podsOnNode(n) {
 		n.Free.Add(p.Requests, -1)
-		if w, ok := b.byOwner[p.Owner]; ok {
+		if w, ok := b.byOwner[ownerKey{p.Namespace, p.Owner}]; ok {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
 				taken[slotKey{w, p.PodSet}]++
 			}
@@ -133,7 +133,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 			h.Kind = HolderReleased
 		}
 		if pod != nil {
-			h.Workload, h.Freeing = b.byOwner[pod.Owner], pod.Terminating
+			h.Workload, h.Freeing = b.byOwner[ownerKey{pod.Namespace, pod.Owner}], pod.Terminating
 		} else {
 			h.Freeing = c.Pod != ""
 		}

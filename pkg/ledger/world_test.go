@@ -52,7 +52,10 @@ func device(node string, part, i int) DeviceID {
 }
 
 func seePod(name string, version uint64, p Pod) Observation {
-	p.Namespace, p.Name = "team", name
+	p.Name = name
+	if p.Namespace == "" {
+		p.Namespace = "team"
+	}
 	if p.Requests == nil {
 		p.Requests = Amounts{"cpu": 1000, "pods": 1}
 	}

@@ -5,8 +5,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,182 +19,254 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
 
-// policyOf returns a DevicePolicy with one flavor; change, if set, spoils it.
-func policyOf(name string, change func(*v1alpha1.DevicePolicySpec)) *v1alpha1.DevicePolicy {
-	p := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.DevicePolicySpec{
-		QuotaResource: "gpus",
-		Flavors: []v1alpha1.PolicyFlavor{{Name: "h100", Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
-			Expression: `device.driver == "gpu.nvidia.com"`}}}}},
-	}}
-	if change != nil {
-		change(&p.Spec)
-	}
-	return p
+func celSelector(expression string) []resourcev1.DeviceSelector {
+	return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
 }
+
+// expectWaits waits until a Job waits without quota for a reason that its record, its events and explain all give, in
+// words that contain says.
+func (c *cluster) expectWaits(ctx context.Context, j job, reason v1alpha1.Reason, says string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		p := c.placement(ctx, j)
+		g.Expect(p).NotTo(BeNil())
+		g.Expect(p.Spec.Key).To(BeNil())
+		g.Expect(p.Status.Record).NotTo(BeNil())
+		g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
+		g.Expect(p.Status.Record.Reason).To(Equal(reason))
+		g.Expect(p.Status.Record.Message).To(ContainSubstring(says))
+		for kind, name := range map[string]string{"Job": j.name, "Workload": p.Name} {
+			g.Expect(c.events(ctx, j.namespace, kind, name)).To(ContainElement(And(HavePrefix(string(reason)+": "), ContainSubstring(says))), kind)
+		}
+		status, out := c.explainAs(ctx, c.Admin(), "job/"+j.name, "-n", j.namespace, "-o", "json")
+		g.Expect(status).To(BeZero(), out)
+		g.Expect(out).To(ContainSubstring(string(reason)))
+		status, out = c.explainAs(ctx, c.Admin(), "job/"+j.name, "-n", j.namespace)
+		g.Expect(status).To(BeZero(), out)
+		g.Expect(out).To(And(ContainSubstring("Waiting"), ContainSubstring(string(reason)), ContainSubstring("What to do")))
+	}).Should(Succeed(), func() string { return c.story(ctx, j) })
+	Expect(meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
+	Expect(c.usage(ctx, teamA)).To(BeZero())
+	Expect(c.podsOf(ctx, j)).To(BeEmpty())
+}
+
+// laterQueue is a ClusterQueue and a LocalQueue of team-a, both of the name later, with one flavor and one check.
+func laterQueue(flavor string) []client.Object {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "later"}}}
+	quotas := kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(flavor)}
+	covered := []corev1.ResourceName{"cpu", "memory", "gpus"}
+	for _, r := range covered {
+		quotas.Resources = append(quotas.Resources, kueue.ResourceQuota{Name: r, NominalQuota: resource.MustParse("64Gi")})
+	}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: covered, Flavors: []kueue.FlavorQuotas{quotas}}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: "later"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "later"}}
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
+	ac.Spec.ControllerName = v1alpha1.ControllerName
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "DevicePolicy", Name: "later"}
+	return []client.Object{ac, cq, lq}
+}
+
+func laterPolicy(flavor, expression string) *v1alpha1.DevicePolicy {
+	dp := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
+	dp.Spec.QuotaResource = "gpus"
+	dp.Spec.Flavors = []v1alpha1.PolicyFlavor{{Name: flavor, Selectors: celSelector(expression)}}
+	return dp
+}
+
+const isH100 = `device.attributes["gpu.nvidia.com"].productName.contains("H100")`
 
 var _ = Describe("Bad input", Ordered, ContinueOnFailure, func() {
 	var c *cluster
 	BeforeAll(func(ctx context.Context) { c = startCluster(ctx) })
+	BeforeEach(func() { DeferCleanup(func(ctx context.Context) { c.expectFree(ctx) }) })
 
-	DescribeTable("in a DevicePolicy is refused where it is applied", func(ctx context.Context, change func(*v1alpha1.DevicePolicySpec), says ...string) {
-		err := c.Create(ctx, policyOf("bad", change))
-		Expect(err).To(HaveOccurred())
-		for _, s := range says {
-			Expect(err.Error()).To(ContainSubstring(s))
+	make := func(ctx context.Context, objects ...client.Object) {
+		GinkgoHelper()
+		for _, o := range objects {
+			Expect(c.Create(ctx, o)).To(Succeed())
+			DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(c.Delete(ctx, o))).To(Succeed()) })
 		}
-	},
-		Entry("device CEL that does not compile", func(s *v1alpha1.DevicePolicySpec) {
-			s.Flavors[0].Selectors[0].CEL.Expression = "device.nonsense =="
-		}, "spec.flavors[0].selectors[0].cel.expression"),
-		Entry("a constraint that is not a truth value", func(s *v1alpha1.DevicePolicySpec) {
-			s.Constraints = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `"text"`}}}
-		}, "spec.constraints[0].cel.expression"),
-		Entry("no flavor", func(s *v1alpha1.DevicePolicySpec) { s.Flavors = nil }, "spec.flavors"),
-		Entry("a quotaResource that means something else", func(s *v1alpha1.DevicePolicySpec) { s.QuotaResource = "cpu" }, "must be a name of its own"),
-		Entry("onDemand without a domain", func(s *v1alpha1.DevicePolicySpec) { s.Flavors[0].OnDemand = true }, "must carry a domain"),
-		Entry("a charge of no size", func(s *v1alpha1.DevicePolicySpec) { s.Flavors[0].ChargePerDevice = -1 }, "chargePerDevice"),
-		Entry("a mode that does not exist", func(s *v1alpha1.DevicePolicySpec) { s.Mode = "Maybe" }, "spec.mode"),
-		Entry("a window below a minute and a half", func(s *v1alpha1.DevicePolicySpec) { s.Freshness.WindowSeconds = ptr.To[int32](10) }, "windowSeconds"),
-		Entry("memory shorter than the grace", func(s *v1alpha1.DevicePolicySpec) {
-			s.Freshness.LossGraceSeconds, s.Freshness.InventoryMemorySeconds = ptr.To[int32](100), ptr.To[int32](50)
-		}, "inventoryMemorySeconds must be at least lossGraceSeconds"),
-		Entry("a longest backoff below the first", func(s *v1alpha1.DevicePolicySpec) {
-			s.Retry.InitialSeconds, s.Retry.MaxSeconds = ptr.To[int32](100), ptr.To[int32](50)
-		}, "maxSeconds must be at least initialSeconds"),
-		Entry("a canary of more than all", func(s *v1alpha1.DevicePolicySpec) {
-			s.Canary = &v1alpha1.PolicyCanary{PolicyName: "other", Percent: 101}
-		}, "percent"),
-	)
-
-	It("the smallest policy gets the documented defaults", func(ctx context.Context) {
-		p := policyOf("smallest", nil)
-		Expect(c.Create(ctx, p)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, p)).To(Succeed()) })
-		s := p.Spec
-		Expect(s.Mode).To(Equal(v1alpha1.ModeEnforce))
-		Expect(s.Ordering).To(Equal(v1alpha1.OrderingPack))
-		Expect(s.OnInfeasible).To(Equal(v1alpha1.OnInfeasibleWait))
-		Expect(s.Flavors[0].ChargePerDevice).To(BeEquivalentTo(1))
-		Expect([]int32{*s.Fallback.AfterSeconds, *s.Freshness.WindowSeconds, *s.Freshness.LossGraceSeconds, *s.Freshness.InventoryMemorySeconds,
-			*s.Retry.InitialSeconds, *s.Retry.MaxSeconds, *s.Retry.Limit, *s.Release.WaitSeconds, *s.Release.BindSeconds, *s.HeadOfLine.HoldAfterSeconds}).
-			To(Equal([]int32{60, 180, 60, 3600, 5, 300, 10, 600, 900, 900}))
-		Expect(s.Canary).To(BeNil())
-	})
-
-	It("a flavor that is no ResourceFlavor is a condition, mended when it comes", func(ctx context.Context) {
-		p := policyOf("unresolved", func(s *v1alpha1.DevicePolicySpec) { s.Flavors[0].Name = "b200" })
-		Expect(c.Create(ctx, p)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, p)).To(Succeed()) })
-		condition := func(t string) func() *metav1.Condition {
-			return func() *metav1.Condition {
-				GinkgoHelper()
-				Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
-				return meta.FindStatusCondition(p.Status.Conditions, t)
-			}
-		}
-		Eventually(condition(v1alpha1.PolicyFlavorsResolved)).Should(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("create ResourceFlavor b200")))))
-		Eventually(condition(v1alpha1.PolicyReady)).Should(HaveValue(HaveField("Status", metav1.ConditionFalse)))
-		rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "b200"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"gpu": "b200"}}}
-		Expect(c.Create(ctx, rf)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, rf)).To(Succeed()) })
-		Eventually(condition(v1alpha1.PolicyReady)).Should(HaveValue(HaveField("Status", metav1.ConditionTrue)))
-	})
-
-	It("a policy that an AdmissionCheck names and nobody made is said on the check", func(ctx context.Context) {
-		ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "dangling"}, Spec: kueue.AdmissionCheckSpec{
-			ControllerName: v1alpha1.ControllerName,
-			Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: "plimsoll.dev", Kind: "DevicePolicy", Name: "nobody-made"},
-		}}
-		Expect(c.Create(ctx, ac)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(c.Delete(ctx, ac))).To(Succeed()) })
-		active := func() *metav1.Condition {
-			GinkgoHelper()
-			Expect(c.Get(ctx, client.ObjectKeyFromObject(ac), ac)).To(Succeed())
-			return meta.FindStatusCondition(ac.Status.Conditions, kueue.AdmissionCheckActive)
-		}
-		Eventually(active).Should(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring(`DevicePolicy "nobody-made" does not exist`)))))
-		p := policyOf("nobody-made", nil)
-		Expect(c.Create(ctx, p)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, p)).To(Succeed()) })
-		Eventually(active).Should(HaveValue(HaveField("Status", metav1.ConditionTrue)))
-	})
-
-	// waits expects a Job to wait for a reason whose message says all of these, without quota, on Placement and events.
-	waits := func(ctx context.Context, j job, reason v1alpha1.Reason, says ...string) {
+	}
+	// expectCondition waits until a condition has a status and a message that contains says.
+	expectCondition := func(ctx context.Context, o client.Object, of func() []metav1.Condition, name string, status metav1.ConditionStatus, says string) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
-			p := c.placement(ctx, j)
-			g.Expect(p).NotTo(BeNil())
-			g.Expect(p.Status.Record).NotTo(BeNil())
-			g.Expect(p.Status.Record.Reason).To(Equal(reason))
-			for _, s := range says {
-				g.Expect(p.Status.Record.Message).To(ContainSubstring(s))
-			}
-			g.Expect(c.events(ctx, j.namespace, "Job", j.name)).To(ContainElement(HavePrefix(string(reason) + ": ")))
-			g.Expect(meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
-		}).Should(Succeed(), func() string { return c.story(ctx, j) })
+			g.Expect(c.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+			cond := meta.FindStatusCondition(of(), name)
+			g.Expect(cond).NotTo(BeNil())
+			g.Expect(cond.Status).To(Equal(status), cond.Message)
+			g.Expect(cond.Message).To(ContainSubstring(says))
+		}).Should(Succeed())
 	}
+	inLater := func(b *batchv1.Job) { b.Labels["kueue.x-k8s.io/queue-name"] = "later" }
 
-	It("a claim template that does not exist is waited for, and the Job starts once it does", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "early", gpus: 1}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		Expect(c.Create(ctx, j.object())).To(Succeed())
-		waits(ctx, j, v1alpha1.ReasonClaimTemplateNotFound, `"early" does not exist`)
-		Expect(c.Create(ctx, j.template())).To(Succeed())
-		c.expectAsPromised(ctx, j, c.bound(ctx, j))
-	})
-
-	DescribeTable("a claim feature that is not supported yet is named, and holds no quota", func(ctx context.Context, name string, change func(*resourcev1.DeviceClaim), says string) {
-		j := job{namespace: teamB, name: name, gpus: 1}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		t := j.template()
-		change(&t.Spec.Spec.Devices)
-		Expect(c.Create(ctx, t)).To(Succeed())
-		Expect(c.Create(ctx, j.object())).To(Succeed())
-		waits(ctx, j, v1alpha1.ReasonClaimUnsupported, says)
-	},
-		Entry("firstAvailable", "first-available", func(d *resourcev1.DeviceClaim) {
-			d.Requests[0].Exactly = nil
-			d.Requests[0].FirstAvailable = []resourcev1.DeviceSubRequest{{Name: "a", DeviceClassName: "gpu.nvidia.com", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}}
-		}, "firstAvailable"),
-		Entry("mode All", "mode-all", func(d *resourcev1.DeviceClaim) {
-			d.Requests[0].Exactly.AllocationMode, d.Requests[0].Exactly.Count = resourcev1.DeviceAllocationModeAll, 0
-		}, "allocationMode"),
-		Entry("constraints", "constraints", func(d *resourcev1.DeviceClaim) {
-			d.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("gpu.nvidia.com/productName"))}}
-		}, "spec.devices.constraints"),
-		Entry("several requests", "several", func(d *resourcev1.DeviceClaim) {
-			more := *d.Requests[0].DeepCopy()
-			more.Name = "more"
-			d.Requests = append(d.Requests, more)
-		}, "spec.devices.requests"),
+	DescribeTable("an expression over devices that cannot work is refused where it is written, by its field",
+		func(ctx context.Context, says string, change func(*v1alpha1.DevicePolicy)) {
+			dp := laterPolicy("h100", isH100)
+			change(dp)
+			err := c.Create(ctx, dp, client.DryRunAll)
+			Expect(err).To(And(Satisfy(apierrors.IsInvalid), MatchError(ContainSubstring(says)), MatchError(ContainSubstring("write CEL over device.driver"))))
+			// and so is a policy that is there
+			have := &v1alpha1.DevicePolicy{}
+			Expect(c.Get(ctx, client.ObjectKey{Name: "gpu"}, have)).To(Succeed())
+			have.Spec.Flavors[0].Selectors, have.Spec.Constraints = dp.Spec.Flavors[0].Selectors, dp.Spec.Constraints
+			Expect(c.Update(ctx, have)).To(And(Satisfy(apierrors.IsInvalid), MatchError(ContainSubstring(says))))
+		},
+		Entry("a selector that does not parse", "spec.flavors[0].selectors[0].cel.expression: Invalid value", func(dp *v1alpha1.DevicePolicy) {
+			dp.Spec.Flavors[0].Selectors = celSelector(`device.driver ==`)
+		}),
+		Entry("a selector of an unknown field", "spec.flavors[0].selectors[1].cel.expression: Invalid value", func(dp *v1alpha1.DevicePolicy) {
+			dp.Spec.Flavors[0].Selectors = append(celSelector(isH100), celSelector(`device.name == "gpu-0"`)...)
+		}),
+		Entry("a selector that yields text", "spec.flavors[0].selectors[0].cel.expression: Invalid value", func(dp *v1alpha1.DevicePolicy) {
+			dp.Spec.Flavors[0].Selectors = celSelector(`device.driver`)
+		}),
+		Entry("a constraint that does not parse", "spec.constraints[0].cel.expression: Invalid value", func(dp *v1alpha1.DevicePolicy) {
+			dp.Spec.Constraints = celSelector(`device.attributes[`)
+		}),
+		Entry("a selector without an expression", "spec.flavors[0].selectors[0].cel: Required value", func(dp *v1alpha1.DevicePolicy) {
+			dp.Spec.Flavors[0].Selectors = []resourcev1.DeviceSelector{{}}
+		}),
 	)
 
-	It("a DeviceClass that does not exist is waited for, and the Job starts once it does", func(ctx context.Context) {
-		j := job{namespace: teamB, name: "classless", gpus: 1}
+	It("a flavor that is no ResourceFlavor is said on the policy and on the check, and mended when it comes", func(ctx context.Context) {
+		dp := laterPolicy("notyet", isH100)
+		make(ctx, laterQueue("notyet")...)
+		make(ctx, dp)
+		expectCondition(ctx, dp, func() []metav1.Condition { return dp.Status.Conditions }, v1alpha1.PolicyFlavorsResolved, metav1.ConditionFalse, "notyet")
+		expectCondition(ctx, dp, func() []metav1.Condition { return dp.Status.Conditions }, v1alpha1.PolicyReady, metav1.ConditionFalse, "notyet")
+		ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
+		expectCondition(ctx, ac, func() []metav1.Condition { return ac.Status.Conditions }, kueue.AdmissionCheckActive, metav1.ConditionFalse, "DevicePolicy later is not Ready: ")
+		j := job{namespace: teamA, name: "flavor", gpus: 1, change: inLater}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-		t := j.template()
-		t.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName = "later.example.com"
-		Expect(c.Create(ctx, t)).To(Succeed())
-		Expect(c.Create(ctx, j.object())).To(Succeed())
-		waits(ctx, j, v1alpha1.ReasonDeviceClassNotFound, `"later.example.com"`)
-		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "later.example.com"}, Spec: resourcev1.DeviceClassSpec{
-			Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.nvidia.com"`}}}}}
-		Expect(c.Create(ctx, class)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, class)).To(Succeed()) })
+		c.submit(ctx, j)
+		Consistently(func() []corev1.Pod { return c.podsOf(ctx, j) }).Should(BeEmpty())
+
+		make(ctx, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "notyet"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"plimsoll.dev/flavor-h100": "true"}}})
+		for _, name := range []string{v1alpha1.PolicyFlavorsResolved, v1alpha1.PolicyReady} {
+			expectCondition(ctx, dp, func() []metav1.Condition { return dp.Status.Conditions }, name, metav1.ConditionTrue, "")
+		}
+		expectCondition(ctx, ac, func() []metav1.Condition { return ac.Status.Conditions }, kueue.AdmissionCheckActive, metav1.ConditionTrue, "")
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
 	})
 
-	It("a Placement may not be written by an older leader", func(ctx context.Context) {
-		manager := clientFor(c.Manager())
-		j := job{namespace: teamA, name: "epochs", gpus: 1}
+	It("a policy that nobody made is said on the check, keeps the queue inactive, and counts when it is made", func(ctx context.Context) {
+		objects := laterQueue("h100")
+		make(ctx, objects...)
+		ac, cq := objects[0].(*kueue.AdmissionCheck), objects[1].(*kueue.ClusterQueue)
+		expectCondition(ctx, ac, func() []metav1.Condition { return ac.Status.Conditions }, kueue.AdmissionCheckActive, metav1.ConditionFalse, `DevicePolicy "later" does not exist: create it`)
+		expectCondition(ctx, cq, func() []metav1.Condition { return cq.Status.Conditions }, kueue.ClusterQueueActive, metav1.ConditionFalse, "references inactive AdmissionCheck(s): later")
+		j := job{namespace: teamA, name: "policy", gpus: 1, change: inLater}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		c.submit(ctx, j)
-		c.bound(ctx, j)
-		p := c.placement(ctx, j)
-		p.Spec.Epoch = ptr.To(*p.Spec.Epoch + 1)
-		Expect(manager.Update(ctx, p)).To(Succeed())
-		p.Spec.Epoch = ptr.To(*p.Spec.Epoch - 1)
-		Expect(manager.Update(ctx, p)).To(MatchError(ContainSubstring("epoch may not go down")))
+		Eventually(func(g Gomega) {
+			status, out := c.explainAs(ctx, c.Admin(), "job/policy", "-n", teamA)
+			g.Expect(status).To(BeZero(), out)
+			g.Expect(out).To(ContainSubstring("QueueInactive"))
+		}).Should(Succeed())
+		Expect(c.podsOf(ctx, j)).To(BeEmpty())
+
+		make(ctx, laterPolicy("h100", isH100))
+		expectCondition(ctx, ac, func() []metav1.Condition { return ac.Status.Conditions }, kueue.AdmissionCheckActive, metav1.ConditionTrue, "")
+		expectCondition(ctx, cq, func() []metav1.Condition { return cq.Status.Conditions }, kueue.ClusterQueueActive, metav1.ConditionTrue, "")
+		c.expectAsPromised(ctx, j, c.bound(ctx, j))
 	})
+
+	It("a check that names no policy at all says what to write", func(ctx context.Context) {
+		ac := laterQueue("h100")[0].(*kueue.AdmissionCheck)
+		ac.Spec.Parameters = nil
+		make(ctx, ac)
+		expectCondition(ctx, ac, func() []metav1.Condition { return ac.Status.Conditions }, kueue.AdmissionCheckActive, metav1.ConditionFalse, "spec.parameters names no DevicePolicy: set apiGroup plimsoll.dev")
+	})
+
+	It("a claim template that does not exist is what the Job waits for, and it starts when it comes", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "untemplated", pods: 2, gpus: 2}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		Expect(c.Create(ctx, j.object())).To(Succeed())
+		c.expectWaits(ctx, j, v1alpha1.ReasonClaimTemplateNotFound, `ResourceClaimTemplate "untemplated" does not exist: create it`)
+		Expect(c.Create(ctx, j.template())).To(Succeed())
+		c.expectAsPromised(ctx, j, c.bound(ctx, j))
+		Eventually(func() int64 { return c.usage(ctx, teamA) }).Should(BeEquivalentTo(4))
+	})
+
+	It("a DeviceClass that does not exist is what the Job waits for, and it starts when it comes", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "unclassed", gpus: 2}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		t := j.template()
+		t.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName = "later"
+		Expect(c.Create(ctx, t)).To(Succeed())
+		Expect(c.Create(ctx, j.object())).To(Succeed())
+		c.expectWaits(ctx, j, v1alpha1.ReasonDeviceClassNotFound, `"later"`)
+		make(ctx, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "later"}, Spec: resourcev1.DeviceClassSpec{Selectors: celSelector(isH100)}})
+		c.expectAsPromised(ctx, j, c.bound(ctx, j))
+	})
+
+	exactly := func(d *resourcev1.DeviceClaim) *resourcev1.ExactDeviceRequest { return d.Requests[0].Exactly }
+	DescribeTable("what a claim may not ask for yet is named by its field, and holds no quota",
+		func(ctx context.Context, says string, change func(*resourcev1.DeviceClaim)) {
+			j := job{namespace: teamA, name: "unsupported", gpus: 2}
+			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+			t := j.template()
+			change(&t.Spec.Spec.Devices)
+			Expect(c.Create(ctx, t)).To(Succeed())
+			Expect(c.Create(ctx, j.object())).To(Succeed())
+			c.expectWaits(ctx, j, v1alpha1.ReasonClaimUnsupported, says)
+		},
+		Entry("firstAvailable", `spec.devices.requests["gpu"].firstAvailable is not supported yet`, func(d *resourcev1.DeviceClaim) {
+			d.Requests[0] = resourcev1.DeviceRequest{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "h100", DeviceClassName: "gpu.nvidia.com", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}}}
+		}),
+		Entry("constraints", `spec.devices.constraints is not supported yet`, func(d *resourcev1.DeviceClaim) {
+			d.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("gpu.nvidia.com/numaNode"))}}
+		}),
+		Entry("allocationMode All", `spec.devices.requests["gpu"].exactly.allocationMode All is not supported yet`, func(d *resourcev1.DeviceClaim) {
+			exactly(d).AllocationMode, exactly(d).Count = resourcev1.DeviceAllocationModeAll, 0
+		}),
+		Entry("several requests", `spec.devices.requests has 2 requests`, func(d *resourcev1.DeviceClaim) {
+			d.Requests = append(d.Requests, *d.Requests[0].DeepCopy())
+			d.Requests[1].Name = "more"
+		}),
+		Entry("capacity", `spec.devices.requests["gpu"].exactly.capacity is not supported yet`, func(d *resourcev1.DeviceClaim) {
+			exactly(d).Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}}
+		}),
+		Entry("more devices than a claim may hold", `spec.devices.requests["gpu"].exactly.count is 33`, func(d *resourcev1.DeviceClaim) { exactly(d).Count = 33 }),
+	)
+
+	It("adminAccess is named by its field, and holds no quota", func(ctx context.Context) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamA}}
+		Expect(mergePatch(ctx, c.Client, ns, `{"metadata":{"labels":{"`+resourcev1.DRAAdminNamespaceLabelKey+`":"true"}}}`)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) {
+			Expect(mergePatch(ctx, c.Client, ns, `{"metadata":{"labels":{"`+resourcev1.DRAAdminNamespaceLabelKey+`":null}}}`)).To(Succeed())
+		})
+		j := job{namespace: teamA, name: "admin", gpus: 2}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		t := j.template()
+		exactly(&t.Spec.Spec.Devices).AdminAccess = ptr.To(true)
+		Expect(c.Create(ctx, t)).To(Succeed())
+		Expect(c.Create(ctx, j.object())).To(Succeed())
+		c.expectWaits(ctx, j, v1alpha1.ReasonClaimUnsupported, `spec.devices.requests["gpu"].exactly.adminAccess is not supported yet`)
+	})
+
+	DescribeTable("what a pod may not ask for yet is named by its field, and holds no quota",
+		func(ctx context.Context, says string, change func(*batchv1.Job)) {
+			j := job{namespace: teamA, name: "unsupported", gpus: 2, change: change}
+			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+			c.submit(ctx, j)
+			c.expectWaits(ctx, j, v1alpha1.ReasonClaimUnsupported, says)
+		},
+		Entry("a claim by name", `spec.resourceClaims["gpu"].resourceClaimName is not supported yet`, func(b *batchv1.Job) {
+			b.Spec.Template.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: ptr.To("shared")}
+		}),
+		Entry("two claims", `spec.resourceClaims: 2 claims a pod are not supported yet`, func(b *batchv1.Job) {
+			b.Spec.Template.Spec.ResourceClaims = append(b.Spec.Template.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: ptr.To("unsupported")})
+		}),
+		Entry("required anti-affinity", `spec.affinity.podAntiAffinity is not supported yet`, func(b *batchv1.Job) {
+			b.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}}}
+		}),
+		Entry("a port of the host", `ports of the host are not supported yet`, func(b *batchv1.Job) {
+			b.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		}),
+	)
 })

@@ -196,10 +196,24 @@ var _ = Describe("A check that was turned Ready for an older reservation", Order
 			f.expectHeld(first[i].UID, old)
 		}
 
+		// Frozen, the policy keeps the manager from promising anything to the new reservation, though the devices are free
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Mode = v1alpha1.ModeFrozen })
 		key := c.admitByAnOldCheck(ctx, j)
 		Expect(ledger.SameKey(c.placement(ctx, j).Spec.Key, old)).To(BeTrue(), "the Placement is still that of the reservation before")
 		Consistently(func() []corev1.Pod { return c.podsOf(ctx, j) }).Should(BeEmpty(), "pods of a managed Workload do not start while nobody can gate them")
 		Expect(c.StartManager(ctx)).To(Succeed())
+		Eventually(func() []corev1.Pod { return c.podsOf(ctx, j) }).WithTimeout(late).Should(HaveLen(3))
+		Consistently(func(g Gomega) {
+			for _, p := range c.podsOf(ctx, j) {
+				g.Expect(observe.Gated(&p)).To(BeTrue())
+			}
+		}).Should(Succeed())
+		Eventually(func(g Gomega) {
+			p := c.placement(ctx, j)
+			g.Expect(p.Spec.Key).To(BeNil(), "a dead promise is withdrawn")
+			g.Expect(p.Status.Record.Reason).To(Equal(v1alpha1.ReasonPolicyFrozen))
+		}).Should(Succeed(), func() string { return c.story(ctx, j) })
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Mode = v1alpha1.ModeEnforce })
 
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)

@@ -355,6 +355,33 @@ var _ = Describe("A tenant who may edit his namespace", Ordered, ContinueOnFailu
 		}
 	})
 
+	It("gets nothing for a Job whose template carries our label with another value", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "valued", gpus: 2, change: func(b *batchv1.Job) { b.Spec.Template.Labels = map[string]string{v1alpha1.ManagedLabel: "false"} }}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		Expect(mallory.Create(ctx, j.template())).To(Succeed())
+		Expect(mallory.Create(ctx, j.object())).To(Succeed())
+		Eventually(func(g Gomega) { // Kueue's own answer to labels that contradict
+			wl := c.workload(ctx, j)
+			g.Expect(wl).NotTo(BeNil())
+			cond := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadFinished)
+			g.Expect(cond).NotTo(BeNil())
+			g.Expect(cond.Reason).To(Equal("FailedToStart"))
+			g.Expect(cond.Message).To(ContainSubstring(v1alpha1.ManagedLabel))
+			g.Expect(c.placement(ctx, j).Spec.Key).To(BeNil())
+		}).Should(Succeed(), func() string { return c.story(ctx, j) })
+		Expect(c.podsOf(ctx, j)).To(BeEmpty())
+	})
+
+	It("can take free devices without any queue where the namespace is not fenced, which these specs would find", func(ctx context.Context) {
+		p := ownPod("plain", "all", func(*corev1.Pod) {})
+		Expect(own(ctx, p)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+			g.Expect(p.Spec.NodeName).NotTo(BeEmpty())
+		}).Should(Succeed())
+		Expect(InterceptGomegaFailures(func() { c.expectOnlyGranted(ctx) })).To(ContainElement(ContainSubstring("has what nobody promised")))
+	})
+
 	It("cannot start a Job past Kueue, nor take devices without a queue, where the namespace is fenced", func(ctx context.Context) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamA}}
 		fenced := `{"metadata":{"labels":{"` + v1alpha1.FencedLabel + `":"true"}}}`

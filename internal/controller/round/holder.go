@@ -40,7 +40,13 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	r.mu.Lock()
 	pending := ledger.SameKey(r.written[wl.UID], key)
 	r.mu.Unlock()
-	if pending || !steering.OthersReady(wl, check) {
+	if pending {
+		return nil
+	}
+	if err := r.withdraw(ctx, wl, "Evicted", "the promise was for an earlier reservation"); err != nil {
+		return err
+	}
+	if !steering.OthersReady(wl, check) {
 		return nil
 	}
 	if why := notReady(m); why != "" {
