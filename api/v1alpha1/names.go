@@ -22,7 +22,7 @@ const (
 	// ChargeAnnotation, on a Workload, holds the charge a pod by podset as JSON: {"main":"8"}.
 	ChargeAnnotation = "plimsoll.dev/charge"
 	// AllowedFlavorsAnnotation, on a Workload, holds the allowed set: flavor names joined by commas in the
-	// policy's order; empty is the empty set (closed).
+	// policy's order, or, where podsets differ, "podset=flavor,...;podset=..."; empty is the empty set (closed).
 	AllowedFlavorsAnnotation = "plimsoll.dev/allowed-flavors"
 	// UserAffinityAnnotation, on a Workload, keeps what steering wrote over, by podset, as JSON.
 	UserAffinityAnnotation = "plimsoll.dev/user-affinity"

@@ -179,17 +179,17 @@ func (m *workloadMutator) restored(ctx context.Context, p *flavors.Policy, wl *k
 	if p.Steered(wl) {
 		return nil
 	}
-	plan := flavors.Plan{Allowed: flavors.AllowedOf(wl), Charge: flavors.ChargeOf(wl)}
+	plan := flavors.PlanOf(wl)
 	var err error
 	if plan.Overhead, err = m.resolver.Overheads(ctx, wl); err != nil {
 		// Open, Kueue would reserve too little: the manager opens it with all of it.
 		log.FromContext(ctx).Error(err, "RuntimeClass could not be read, the workload was closed")
-		plan.Allowed = nil
+		plan.Allowed, plan.AllowedFor = nil, nil
 	}
 	if err := p.Steer(wl, plan); err == nil {
 		return nil
 	}
-	plan.Allowed = nil // too many terms by now; the empty set is one
+	plan.Allowed, plan.AllowedFor = nil, nil // too many terms by now; the empty set is one
 	if err := p.Steer(wl, plan); err != nil {
 		return fmt.Errorf("restore workload: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -26,13 +25,23 @@ type kept struct {
 	Fixed []corev1.ResourceName `json:"fixed,omitempty"`
 }
 
-// AllowedOf returns the allowed set that a Workload's annotation names, in its order; nil for the empty set.
+// AllowedOf returns the allowed set that a Workload's annotation names, over all podsets, in its order; nil for the empty
+// set.
 func AllowedOf(wl *kueue.Workload) []string {
-	v := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]
-	if v == "" {
-		return nil
-	}
-	return strings.Split(v, ",")
+	return v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]).Union()
+}
+
+// AllowedFor returns the allowed set of one podset, in the annotation's order; nil for the empty set.
+func AllowedFor(wl *kueue.Workload, podSet string) []string {
+	return v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]).For(podSet)
+}
+
+// PlanOf returns the allowed sets and the charges that a Workload's annotations name.
+func PlanOf(wl *kueue.Workload) Plan {
+	plan := Plan{Charge: ChargeOf(wl)}
+	allowed := v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation])
+	plan.Allowed, plan.AllowedFor = allowed.All, allowed.ByPodSet
+	return plan
 }
 
 // ChargeOf returns the charge a pod that a Workload's annotation names, by podset. What does not parse is left out.
@@ -92,7 +101,7 @@ func digest(s *corev1.NodeSelector) string {
 }
 
 // annotate writes what is kept, the charges and the allowed set.
-func annotate(wl *kueue.Workload, known map[string]*kept, charges map[string]int64, allowed []string) error {
+func annotate(wl *kueue.Workload, known map[string]*kept, charges map[string]int64, allowed map[string][]string) error {
 	affinity, err := json.Marshal(known)
 	if err != nil {
 		return fmt.Errorf("user affinity: %w", err)
@@ -110,6 +119,6 @@ func annotate(wl *kueue.Workload, known map[string]*kept, charges map[string]int
 	}
 	wl.Annotations[v1alpha1.UserAffinityAnnotation] = string(affinity)
 	wl.Annotations[v1alpha1.ChargeAnnotation] = string(charge)
-	wl.Annotations[v1alpha1.AllowedFlavorsAnnotation] = strings.Join(allowed, ",")
+	wl.Annotations[v1alpha1.AllowedFlavorsAnnotation] = v1alpha1.FormatAllowedFlavors(allowed)
 	return nil
 }

@@ -20,6 +20,8 @@ const maxTerms = 128
 type Plan struct {
 	// Allowed holds names of flavors of the policy; empty is the empty set, which Kueue never assigns.
 	Allowed []string
+	// AllowedFor holds, by podset, the set of those that differ from Allowed.
+	AllowedFor map[string][]string
 	// Charge is what one pod costs, by podset; a podset that is absent has an unknown charge, and keeps what it has.
 	Charge map[string]int64
 	// Overhead is the pod overhead that the podset's RuntimeClass fixes, by podset; Kueue fills it in only where no
@@ -41,7 +43,7 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 		return err
 	}
 	before := ChargeOf(wl)
-	now, charges := map[string]*kept{}, map[string]int64{}
+	now, charges, allowed := map[string]*kept{}, map[string]int64{}, map[string][]string{}
 	specs := map[string]*corev1.PodSpec{}
 	for i := range wl.Spec.PodSets {
 		ps := &wl.Spec.PodSets[i]
@@ -50,9 +52,10 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 		}
 		name := string(ps.Name)
 		k := &kept{Own: ownAffinity(&ps.Template.Spec, known[name]), Fixed: stillFixed(&ps.Template.Spec, known[name])}
-		terms := p.affinity(k.Own, plan.Allowed)
+		allowed[name] = p.known(plan.allowedFor(name))
+		terms := p.affinity(k.Own, allowed[name])
 		if len(terms.NodeSelectorTerms) > maxTerms {
-			return fmt.Errorf("podset %s: %d node affinity terms times %d flavors is more than %d", name, len(k.Own.NodeSelectorTerms), len(plan.Allowed), maxTerms)
+			return fmt.Errorf("podset %s: %d node affinity terms times %d flavors is more than %d", name, len(k.Own.NodeSelectorTerms), len(allowed[name]), maxTerms)
 		}
 		k.Wrote = digest(terms)
 		spec := ps.Template.Spec.DeepCopy()
@@ -65,7 +68,7 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 		}
 		now[name], specs[name] = k, spec
 	}
-	if err := annotate(wl, now, charges, p.known(plan.Allowed)); err != nil {
+	if err := annotate(wl, now, charges, allowed); err != nil {
 		return err
 	}
 	for i := range wl.Spec.PodSets {
@@ -74,6 +77,13 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 		}
 	}
 	return nil
+}
+
+func (plan *Plan) allowedFor(podSet string) []string {
+	if own, ok := plan.AllowedFor[podSet]; ok {
+		return own
+	}
+	return plan.Allowed
 }
 
 // charge returns what one pod of a podset is charged: as planned, else what the annotation names, unless that was
@@ -106,7 +116,7 @@ func (p *Policy) Steered(wl *kueue.Workload) bool {
 			continue
 		}
 		k := known[string(ps.Name)]
-		if k == nil || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(k.Own, AllowedOf(wl))) {
+		if k == nil || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(k.Own, AllowedFor(wl, string(ps.Name)))) {
 			return false
 		}
 		charge, charged := charges[string(ps.Name)]

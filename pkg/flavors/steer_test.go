@@ -264,3 +264,39 @@ func TestSteeredSeesEveryChange(t *testing.T) {
 		})
 	}
 }
+
+func TestEachPodSetHasASetOfItsOwn(t *testing.T) {
+	p := resolved(t, oneKey)
+	wl := workload(podSet("launcher"), podSet("worker"))
+	steer(t, p, wl, flavors.Plan{Allowed: []string{"h100"}, AllowedFor: map[string][]string{"launcher": {"other", "a100"}}})
+	wl = stored(t, wl)
+	if got, want := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation], "launcher=a100,other;worker=h100"; got != want {
+		t.Errorf("annotation is %q, want %q", got, want)
+	}
+	for i, want := range [][]string{{"a100", "other"}, {"h100"}} {
+		if diff := cmp.Diff(want, kueueTries(t, &wl.Spec.PodSets[i].Template.Spec, oneKey)); diff != "" {
+			t.Errorf("podset %d (-want +got):\n%s", i, diff)
+		}
+		if diff := cmp.Diff(want, flavors.AllowedFor(wl, string(wl.Spec.PodSets[i].Name))); diff != "" {
+			t.Errorf("AllowedFor podset %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"a100", "other", "h100"}, flavors.AllowedOf(wl)); diff != "" {
+		t.Errorf("AllowedOf (-want +got):\n%s", diff)
+	}
+	if !p.Steered(wl) {
+		t.Error("Steered denies what Steer wrote")
+	}
+	again := stored(t, wl)
+	steer(t, p, again, flavors.PlanOf(wl))
+	if diff := cmp.Diff(wl, again); diff != "" {
+		t.Errorf("the plan that the annotations name changes the Workload (-want +got):\n%s", diff)
+	}
+	steer(t, p, wl, flavors.Plan{AllowedFor: map[string][]string{"worker": {"h100"}}})
+	if got, want := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation], "launcher=;worker=h100"; got != want {
+		t.Errorf("annotation is %q, want %q", got, want)
+	}
+	if got := flavors.AllowedFor(stored(t, wl), "launcher"); len(got) > 0 {
+		t.Errorf("a closed podset beside an open one is allowed %q", got)
+	}
+}
