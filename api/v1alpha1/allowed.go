@@ -6,34 +6,25 @@ import (
 	"strings"
 )
 
-// AllowedFlavors is what the annotation plimsoll.dev/allowed-flavors says.
-//
-// +kubebuilder:object:generate=false
-type AllowedFlavors struct {
-	// All is the set of every podset that is not in ByPodSet; nil is the empty set.
-	All []string
-	// ByPodSet holds the sets of single podsets; nil where all have the same.
-	ByPodSet map[string][]string
-}
-
-// ParseAllowedFlavors reads "h100,a100", the set of every podset, or "launcher=a100;worker=h100,a100", one of each. What
-// has neither form names no flavor.
-func ParseAllowedFlavors(value string) AllowedFlavors {
+// ParseAllowedFlavors reads the annotation plimsoll.dev/allowed-flavors: "h100,a100", the set of every podset, or
+// "launcher=a100;worker=h100,a100", one of each. others is the set of the podsets that byPodSet does not hold; nil is the
+// empty set. What has neither form names no flavor.
+func ParseAllowedFlavors(value string) (others []string, byPodSet map[string][]string) {
 	if value == "" {
-		return AllowedFlavors{}
+		return nil, nil
 	}
 	if !strings.Contains(value, "=") {
-		return AllowedFlavors{All: strings.Split(value, ",")}
+		return strings.Split(value, ","), nil
 	}
-	a := AllowedFlavors{ByPodSet: map[string][]string{}}
+	byPodSet = map[string][]string{}
 	for part := range strings.SplitSeq(value, ";") {
 		podSet, names, _ := strings.Cut(part, "=")
-		a.ByPodSet[podSet] = nil
+		byPodSet[podSet] = nil
 		if names != "" {
-			a.ByPodSet[podSet] = strings.Split(names, ",")
+			byPodSet[podSet] = strings.Split(names, ",")
 		}
 	}
-	return a
+	return nil, byPodSet
 }
 
 // FormatAllowedFlavors is the inverse of ParseAllowedFlavors: the short form where all podsets have the same set.
@@ -54,19 +45,11 @@ func FormatAllowedFlavors(byPodSet map[string][]string) string {
 	return strings.Join(parts, ";")
 }
 
-// For returns the set of one podset; nil is the empty set.
-func (a AllowedFlavors) For(podSet string) []string {
-	if own, ok := a.ByPodSet[podSet]; ok {
-		return own
-	}
-	return a.All
-}
-
-// Union returns the flavors of all podsets' sets, in order of the podsets' names and then of each set.
-func (a AllowedFlavors) Union() []string {
-	all := a.All
-	for _, podSet := range slices.Sorted(maps.Keys(a.ByPodSet)) {
-		for _, f := range a.ByPodSet[podSet] {
+// UnionOfAllowedFlavors returns the flavors of all podsets' sets, in order of the podsets' names and then of each set.
+func UnionOfAllowedFlavors(value string) []string {
+	all, byPodSet := ParseAllowedFlavors(value)
+	for _, podSet := range slices.Sorted(maps.Keys(byPodSet)) {
+		for _, f := range byPodSet[podSet] {
 			if !slices.Contains(all, f) {
 				all = append(all, f)
 			}

@@ -28,19 +28,19 @@ type kept struct {
 // AllowedOf returns the allowed set that a Workload's annotation names, over all podsets, in its order; nil for the empty
 // set.
 func AllowedOf(wl *kueue.Workload) []string {
-	return v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]).Union()
+	return v1alpha1.UnionOfAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation])
 }
 
 // AllowedFor returns the allowed set of one podset, in the annotation's order; nil for the empty set.
 func AllowedFor(wl *kueue.Workload, podSet string) []string {
-	return v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]).For(podSet)
+	plan := PlanOf(wl)
+	return plan.allowedFor(podSet)
 }
 
 // PlanOf returns the allowed sets and the charges that a Workload's annotations name.
 func PlanOf(wl *kueue.Workload) Plan {
 	plan := Plan{Charge: ChargeOf(wl)}
-	allowed := v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation])
-	plan.Allowed, plan.AllowedFor = allowed.All, allowed.ByPodSet
+	plan.Allowed, plan.AllowedFor = v1alpha1.ParseAllowedFlavors(wl.Annotations[v1alpha1.AllowedFlavorsAnnotation])
 	return plan
 }
 

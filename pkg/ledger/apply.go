@@ -244,10 +244,14 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	return true
 }
 
-// touchPodsOf marks the nodes of the pods that owner controls: whose they are may have changed.
+// touchPodsOf marks the nodes of the pods that owner controls, and of their claims, which may be elsewhere: whose they are
+// may have changed.
 func (b *Book) touchPodsOf(owner types.UID) {
 	for uid := range b.podsOf[owner] {
 		b.touchPlace(b.pods[uid].place())
+		for claim := range b.claimOfPod[uid] {
+			b.touchClaim(b.claims[claim])
+		}
 	}
 }
 

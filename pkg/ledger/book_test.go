@@ -119,3 +119,14 @@ func TestParseDeviceID(t *testing.T) {
 		}
 	}
 }
+
+func TestAClaimElsewhereThanItsPodIsItsWorkloads(t *testing.T) {
+	pod := seePod("p", 3, Pod{Owner: "job-w"}) // not released: it is on no node
+	claim := seeClaim("c", 4, Claim{Pod: "p", Allocated: []DeviceID{device("a", 0, 0)}})
+	b := bookOf(seeNode("a", 1, nil), seeSlice("a", 2, 1, 1, 0, 1), pod, claim)
+	b.Snapshot() // works the node out before the Workload comes
+	b.Apply(seeWorkload("w", 5, 100))
+	if h := b.Snapshot().Node("a").Devices[0].Holders; len(h) != 1 || !h[0].Managed || h[0].Workload != "w" {
+		t.Errorf("holders are %+v, want one of Workload w", h)
+	}
+}

@@ -111,7 +111,7 @@ func machineResource(name corev1.ResourceName) bool {
 // AllowedFlavors returns the flavors that Kueue may try, and whether Plimsoll steers the Workload at all.
 func (in *Input) AllowedFlavors() (flavors []string, steered bool) {
 	value, steered := in.Workload.Annotations[v1alpha1.AllowedFlavorsAnnotation]
-	return v1alpha1.ParseAllowedFlavors(value).Union(), steered
+	return v1alpha1.UnionOfAllowedFlavors(value), steered
 }
 
 // record returns the decision record, or nil.
