@@ -134,7 +134,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	m := metrics.New(ctrlmetrics.Registry)
 	book := ledger.New()
 	changes := make(chan event.GenericEvent, 1)
-	observer := &observe.Observer{Book: book, Metrics: m, Changed: func() { wake(changes) }}
+	observer := &observe.Observer{Book: book, Metrics: m, Clock: clock.RealClock{}, Changed: func() { wake(changes) }}
 	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}

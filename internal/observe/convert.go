@@ -69,6 +69,9 @@ func pod(p *corev1.Pod) *ledger.Pod {
 		CreatedUnix: p.CreationTimestamp.Unix(),
 		Terminating: p.DeletionTimestamp != nil,
 	}
+	if p.DeletionTimestamp != nil {
+		out.EndsUnix = p.DeletionTimestamp.Unix()
+	}
 	if Released(p) && p.Spec.NodeName == "" {
 		out.Pin = p.Spec.NodeSelector[corev1.LabelHostname]
 	}

@@ -8,6 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -21,6 +22,8 @@ import (
 type Observer struct {
 	Book    *ledger.Book
 	Metrics *metrics.Metrics
+	// Clock tells when something was seen.
+	Clock clock.PassiveClock
 	// Changed is called after an observation that may have changed an account.
 	Changed func()
 
@@ -81,6 +84,7 @@ func (o *Observer) Apply(obj metav1.Object, gone bool) {
 	if !ok {
 		return
 	}
+	observation.At = o.Clock.Now()
 	outcome, changed := o.Book.Apply(observation)
 	o.Metrics.Observations.WithLabelValues(string(observation.Ref.Kind), string(outcome)).Inc()
 	if changed {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"reflect"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -20,7 +21,11 @@ func (b *Book) applyNode(o Observation) bool {
 		if old == nil {
 			return false
 		}
+		if b.nodeByName[old.Node.Name] == o.Ref.UID {
+			b.depart(old.Node.Name, o.At)
+		}
 		delete(b.nodes, o.Ref.UID)
+		delete(b.firstSeen, o.Ref.UID)
 		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
 		if b.nodeByName[old.Node.Name] == o.Ref.UID {
 			delete(b.nodeByName, old.Node.Name)
@@ -36,8 +41,14 @@ func (b *Book) applyNode(o Observation) bool {
 		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
 		b.touchHost(old.Node.Labels[corev1.LabelHostname])
 	}
+	if old == nil {
+		b.firstSeen[o.Ref.UID] = o.At
+	}
 	b.nodes[o.Ref.UID] = &o
 	b.nodeByName[o.Node.Name] = o.Ref.UID
+	if old == nil {
+		b.arrive(o.Node.Name)
+	}
 	link(b.nodesAt, o.Node.Labels[corev1.LabelHostname], o.Ref.UID)
 	b.touchHost(o.Node.Labels[corev1.LabelHostname])
 	b.touch(o.Node.Name)
@@ -80,7 +91,7 @@ func (b *Book) applyPod(uid types.UID, p *Pod) bool {
 	return true
 }
 
-func (b *Book) applySlice(uid types.UID, s *resourcev1.ResourceSlice) bool {
+func (b *Book) applySlice(uid types.UID, s *resourcev1.ResourceSlice, at time.Time) bool {
 	old := b.slices[uid]
 	if old == nil && s == nil {
 		return false
@@ -100,6 +111,11 @@ func (b *Book) applySlice(uid types.UID, s *resourcev1.ResourceSlice) bool {
 		link(b.slicesOn, sliceNode(s), uid)
 		link(b.slicesOf, pool{s.Spec.Driver, s.Spec.Pool.Name}, uid)
 		b.touch(sliceNode(s))
+	}
+	for _, x := range []*resourcev1.ResourceSlice{old, s} {
+		if x != nil {
+			b.remember(lossKey{pool{x.Spec.Driver, x.Spec.Pool.Name}, sliceNode(x)}, at)
+		}
 	}
 	return true
 }

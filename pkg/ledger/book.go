@@ -3,7 +3,9 @@ package ledger
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +58,15 @@ type Book struct {
 	byOwner    map[ownerKey]types.UID
 	placedFor  map[types.UID]map[types.UID]struct{}
 
+	// memory holds pools as they were when they were last complete; lostOn those of them, by node, that are not now.
+	memory map[lossKey]*remembered
+	lostOn map[string]map[lossKey]struct{}
+	// departed holds nodes that were deleted, by name, with what they listed; departures their names, oldest first.
+	departed   map[string]*Node
+	departures []string
+	// firstSeen is when each node was seen first.
+	firstSeen map[types.UID]time.Time
+
 	views map[string]*Node
 	dirty map[string]struct{}
 	shot  *Snapshot
@@ -93,6 +104,10 @@ func New() *Book {
 		workloads:  map[types.UID]*Workload{},
 		byOwner:    map[ownerKey]types.UID{},
 		placedFor:  map[types.UID]map[types.UID]struct{}{},
+		memory:     map[lossKey]*remembered{},
+		lostOn:     map[string]map[lossKey]struct{}{},
+		departed:   map[string]*Node{},
+		firstSeen:  map[types.UID]time.Time{},
 		views:      map[string]*Node{},
 		dirty:      map[string]struct{}{},
 	}
@@ -124,7 +139,7 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	case KindPod:
 		touched = b.applyPod(o.Ref.UID, o.Pod)
 	case KindSlice:
-		touched = b.applySlice(o.Ref.UID, o.Slice)
+		touched = b.applySlice(o.Ref.UID, o.Slice, o.At)
 	case KindClaim:
 		touched = b.applyClaim(o.Ref.UID, o.Claim)
 	case KindDeviceClass:
@@ -172,6 +187,9 @@ func (b *Book) Snapshot() *Snapshot {
 	}
 	clear(b.dirty)
 	b.shot = &Snapshot{Version: b.version, nodes: maps.Clone(b.views), classes: maps.Clone(b.classes)}
+	for _, name := range slices.Sorted(maps.Keys(b.departed)) {
+		b.shot.departed = append(b.shot.departed, b.departed[name])
+	}
 	b.shot.index()
 	return b.shot
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,8 +56,18 @@ type Holder struct {
 	// Managed is true for what serves a Workload that Kueue manages, or is a claim that Plimsoll had made: it ends with
 	// that Workload.
 	Managed bool
-	// Freeing is true while the holder's pod is terminating, or gone before its claim.
+	// Freeing is true while the holder's pod is terminating, or gone before its claim, or its Workload has lost its quota.
 	Freeing bool
+	// Until is when a holder that is freeing is no longer waited for; zero for no such time.
+	Until time.Time
+}
+
+// freeingGrace is how long past its pod's deletionTimestamp a holder that is freeing is waited for.
+const freeingGrace = 60 * time.Second
+
+// Ending says whether a holder is freeing and still waited for.
+func (h *Holder) Ending(now time.Time) bool {
+	return h.Freeing && (h.Until.IsZero() || now.Before(h.Until))
 }
 
 // Device is one device as a snapshot shows it. It is read-only.
@@ -68,6 +79,8 @@ type Device struct {
 	Slice *resourcev1.ResourceSlice
 	// Holders is empty for a free device, and sorted by kind and uid.
 	Holders []Holder
+	// Lost is when the pool that lists the device was last complete, for a device of Node.Lost; zero for the others.
+	Lost time.Time
 	// Unusable says in a few words why the device is never lent as it is; empty for one that can be.
 	Unusable string
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,7 +37,9 @@ type Ref struct {
 // where the object counts for nothing: it was deleted, is terminal or withdrawn. What they point to must not change
 // afterwards.
 type Observation struct {
-	Ref       Ref
+	Ref Ref
+	// At is when it was seen; what it shows as lost counts as lost since then. The zero time is long ago.
+	At        time.Time
 	Node      *corev1.Node
 	Pod       *Pod
 	Slice     *resourcev1.ResourceSlice
@@ -62,6 +66,8 @@ type Pod struct {
 	CreatedUnix int64
 	// Terminating is true once it has a deletionTimestamp.
 	Terminating bool
+	// EndsUnix is that deletionTimestamp, by which it should have ended, in seconds since 1970; 0 before.
+	EndsUnix int64
 }
 
 // Claim is what the book needs of a claim.

@@ -7,9 +7,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Snapshot is the accounts at one version. It is immutable and safe for concurrent use.
@@ -17,10 +19,14 @@ type Snapshot struct {
 	// Version counts the changes since the book was made; it is local to the process.
 	Version int64
 
-	nodes   map[string]*Node
-	names   []string
-	classes map[string]*resourcev1.DeviceClass
+	nodes    map[string]*Node
+	names    []string
+	departed []*Node
+	classes  map[string]*resourcev1.DeviceClass
 }
+
+// Departed returns nodes that were deleted, in order of their names, with what they listed in Lost. They lend nothing.
+func (s *Snapshot) Departed() []*Node { return s.departed }
 
 // index sorts what is given out in order.
 func (s *Snapshot) index() { s.names = slices.Sorted(maps.Keys(s.nodes)) }
@@ -44,7 +50,7 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 // requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
 // asks for. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
-	c := &Snapshot{Version: s.Version, nodes: maps.Clone(s.nodes), names: s.names, classes: s.classes}
+	c := s.clone()
 	fresh := map[string]bool{}
 	for _, ps := range podSets {
 		n := c.nodes[ps.Node]
@@ -56,11 +62,55 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 			n = n.clone()
 			c.nodes[ps.Node] = n
 		}
-		n.Free.Add(ps.Requests, -int64(ps.Slots))
-		n.Managed.Add(ps.Requests, int64(ps.Slots))
+		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
 		for i := range n.Devices {
 			if slices.Contains(ps.Devices, n.Devices[i].ID) {
 				n.Devices[i].Holders = append(slices.Clone(n.Devices[i].Holders), holder)
+			}
+		}
+	}
+	return c
+}
+
+func (s *Snapshot) clone() *Snapshot {
+	c := *s
+	c.nodes = maps.Clone(s.nodes)
+	return &c
+}
+
+// Without returns a snapshot in which nothing is held by, promised to or used by the given Workloads, as if their pods had
+// ended. s is unchanged.
+func (s *Snapshot) Without(workloads map[types.UID]bool) *Snapshot {
+	if len(workloads) == 0 {
+		return s
+	}
+	c := s.clone()
+	for name, n := range c.nodes {
+		c.nodes[name] = n.without(workloads)
+	}
+	return c
+}
+
+func (n *Node) without(workloads map[types.UID]bool) *Node {
+	uses := slices.ContainsFunc(n.Uses, func(u Use) bool { return u.Workload != "" && workloads[u.Workload] })
+	theirs := func(h Holder) bool { return h.Workload != "" && workloads[h.Workload] }
+	holds := func(d Device) bool { return slices.ContainsFunc(d.Holders, theirs) }
+	if !uses && !slices.ContainsFunc(n.Devices, holds) && !slices.ContainsFunc(n.Lost, holds) {
+		return n
+	}
+	c := n.clone()
+	c.Uses = slices.DeleteFunc(c.Uses, func(u Use) bool {
+		if u.Workload == "" || !workloads[u.Workload] {
+			return false
+		}
+		c.Free.Add(u.Requests, u.Times)
+		c.Managed.Add(u.Requests, -u.Times)
+		return true
+	})
+	for _, list := range [][]Device{c.Devices, c.Lost} {
+		for i := range list {
+			if holds(list[i]) {
+				list[i].Holders = slices.DeleteFunc(slices.Clone(list[i].Holders), theirs)
 			}
 		}
 	}
@@ -88,10 +138,37 @@ type Node struct {
 	// Allocatable is what the node lists; Free is that less the requests of its pods and of what is promised;
 	// Managed is how much of the difference is for Workloads that Kueue manages. Free may be below zero.
 	Allocatable, Free, Managed Amounts
+	// Uses is what the difference between Allocatable and Free is made of, in no particular order.
+	Uses []Use
 	// Devices holds the devices of complete pools, sorted by driver, pool and name.
 	Devices []Device
+	// Lost holds the devices of pools that were complete once and are not now, as they were, sorted likewise. They lend
+	// nothing.
+	Lost []Device
+	// NotReadySince is when Ready became false by the node's own condition; zero for a node that is Ready, or never was.
+	NotReadySince time.Time
+	// SeenAt is when this process saw the node first.
+	SeenAt time.Time
 	// Pools holds the newest generation of each pool, sorted by driver and name.
 	Pools []Pool
+}
+
+// Use is what one pod, or the open slots of one promise, take of a node's resources.
+type Use struct {
+	// Workload is whose it is; empty for what Kueue does not manage.
+	Workload types.UID
+	// Requests is what it takes; owned by the observer.
+	Requests Amounts
+	// Times is how many times that: 1 for a pod, the number of open slots for a promise.
+	Times int64
+	// Freeing and Until are as those of a Holder.
+	Freeing bool
+	Until   time.Time
+}
+
+// Ending says whether a use is freeing and still waited for.
+func (u *Use) Ending(now time.Time) bool {
+	return u.Freeing && (u.Until.IsZero() || now.Before(u.Until))
 }
 
 // PoolState says whether a pool lends.
@@ -116,8 +193,18 @@ type Pool struct {
 
 func (n *Node) clone() *Node {
 	c := *n
-	c.Free, c.Managed, c.Devices = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Devices)
+	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
+	c.Devices, c.Lost = slices.Clone(n.Devices), slices.Clone(n.Lost)
 	return &c
+}
+
+// use takes u from the node's resources.
+func (n *Node) use(u Use, managed bool) {
+	n.Free.Add(u.Requests, -u.Times)
+	if managed {
+		n.Managed.Add(u.Requests, u.Times)
+	}
+	n.Uses = append(n.Uses, u)
 }
 
 // Digest returns a hash of the accounts: equal accounts have equal digests, whatever the order of observations.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -19,7 +20,10 @@ func (b *Book) view(name string) *Node {
 	}
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
-		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{},
+		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+	}
+	if !n.Ready {
+		n.NotReadySince = notReadySince(o.Node)
 	}
 	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
 		n.Hostname = host
@@ -31,18 +35,30 @@ func (b *Book) view(name string) *Node {
 		if p.State != PoolFresh {
 			continue
 		}
-		for _, s := range p.Slices {
-			for i := range s.Spec.Devices {
-				d := &s.Spec.Devices[i]
-				id := DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}
-				n.Devices = append(n.Devices, Device{
-					ID: id, Spec: d, Slice: s, Unusable: unusable(d), Holders: b.holders(id, promised[id]),
-				})
-			}
+		n.Devices = b.devices(n.Devices, p.Slices, promised, time.Time{})
+	}
+	for id := range b.lostOn[name] {
+		m := b.memory[id]
+		n.Lost = b.devices(n.Lost, m.slices, promised, m.lost)
+	}
+	for _, list := range [][]Device{n.Devices, n.Lost} {
+		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
+	}
+	return n
+}
+
+// devices appends the devices of slices with who holds them.
+func (b *Book) devices(list []Device, of []*resourcev1.ResourceSlice, promised map[DeviceID][]Holder, lost time.Time) []Device {
+	for _, s := range of {
+		for i := range s.Spec.Devices {
+			d := &s.Spec.Devices[i]
+			id := DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}
+			list = append(list, Device{
+				ID: id, Spec: d, Slice: s, Unusable: unusable(d), Holders: b.holders(id, promised[id]), Lost: lost,
+			})
 		}
 	}
-	slices.SortStableFunc(n.Devices, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
-	return n
+	return list
 }
 
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
@@ -71,13 +87,14 @@ type slotKey struct {
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken := map[slotKey]int32{}
 	for _, p := range b.podsOnNode(n) {
-		n.Free.Add(p.Requests, -1)
-		if w, ok := b.byOwner[ownerKey{p.Namespace, p.Owner}]; ok {
+		w, managed := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		if managed {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
 				taken[slotKey{w, p.PodSet}]++
 			}
-			n.Managed.Add(p.Requests, 1)
 		}
+		freeing, until := b.freeing(p, w)
+		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
 	}
 	promised := map[DeviceID][]Holder{}
 	for uid := range b.promisedOn[n.Name] {
@@ -93,13 +110,25 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.Free.Add(w.Requests[ps.Name], -int64(open))
-				n.Managed.Add(w.Requests[ps.Name], int64(open))
+				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
 				promise(promised, holder, pn.Requests)
 			}
 		}
 	}
 	return promised
+}
+
+// freeing says whether a pod is ending, and until when that is waited for: it has a deletionTimestamp, or its Workload has
+// lost its quota.
+func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
+	if p.Terminating {
+		if p.EndsUnix == 0 {
+			return true, time.Time{}
+		}
+		return true, time.Unix(p.EndsUnix, 0).Add(freeingGrace)
+	}
+	w := b.workloads[workload]
+	return w != nil && w.Key == nil, time.Time{}
 }
 
 // promise records the devices of one node of a Placement. An id that does not parse names no device.
@@ -133,7 +162,8 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 			h.Kind = HolderReleased
 		}
 		if pod != nil {
-			h.Workload, h.Freeing = b.byOwner[ownerKey{pod.Namespace, pod.Owner}], pod.Terminating
+			h.Workload = b.byOwner[ownerKey{pod.Namespace, pod.Owner}]
+			h.Freeing, h.Until = b.freeing(pod, h.Workload)
 		} else {
 			h.Freeing = c.Pod != ""
 		}
@@ -145,32 +175,57 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	return hs
 }
 
-// pools groups a node's slices by pool and keeps the newest generation of each.
+// pools returns the newest generation of each pool that a node's slices belong to.
 func (b *Book) pools(node string) []Pool {
-	byID := map[pool]*Pool{}
+	ids := map[pool]bool{}
 	for uid := range b.slicesOn[node] {
 		s := b.slices[uid]
-		id := pool{s.Spec.Driver, s.Spec.Pool.Name}
-		p := byID[id]
+		ids[pool{s.Spec.Driver, s.Spec.Pool.Name}] = true
+	}
+	list := make([]Pool, 0, len(ids))
+	for id := range ids {
+		if p := b.newest(id, node); p != nil {
+			list = append(list, *p)
+		}
+	}
+	slices.SortFunc(list, func(x, y Pool) int { return cmp.Or(cmp.Compare(x.Driver, y.Driver), cmp.Compare(x.Name, y.Name)) })
+	return list
+}
+
+// newest returns the newest generation of a pool among the slices of one node; nil if there is none.
+func (b *Book) newest(id pool, node string) *Pool {
+	var p *Pool
+	for uid := range b.slicesOf[id] {
+		s := b.slices[uid]
+		if sliceNode(s) != node {
+			continue
+		}
 		if p == nil || s.Spec.Pool.Generation > p.Generation {
 			p = &Pool{Driver: id.driver, Name: id.name, Generation: s.Spec.Pool.Generation}
-			byID[id] = p
 		}
 		if s.Spec.Pool.Generation == p.Generation {
 			p.Slices = append(p.Slices, s)
 		}
 	}
-	list := make([]Pool, 0, len(byID))
-	for _, p := range byID {
-		slices.SortFunc(p.Slices, func(x, y *resourcev1.ResourceSlice) int { return cmp.Compare(x.Name, y.Name) })
-		p.State = PoolFresh
-		if int64(len(p.Slices)) != p.Slices[0].Spec.Pool.ResourceSliceCount {
-			p.State = PoolIncomplete
-		}
-		list = append(list, *p)
+	if p == nil {
+		return nil
 	}
-	slices.SortFunc(list, func(x, y Pool) int { return cmp.Or(cmp.Compare(x.Driver, y.Driver), cmp.Compare(x.Name, y.Name)) })
-	return list
+	slices.SortFunc(p.Slices, func(x, y *resourcev1.ResourceSlice) int { return cmp.Compare(x.Name, y.Name) })
+	p.State = PoolFresh
+	if int64(len(p.Slices)) != p.Slices[0].Spec.Pool.ResourceSliceCount {
+		p.State = PoolIncomplete
+	}
+	return p
+}
+
+// notReadySince returns when a node that is not Ready became so; zero if its condition does not say.
+func notReadySince(n *corev1.Node) time.Time {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 func nodeReady(n *corev1.Node) bool {
