@@ -57,37 +57,66 @@ func (d *Decider) allocate(ctx context.Context, ps *PodSet, n *nodeFit, b book, 
 }
 
 // offered returns the node's slices with only those devices that may be given in a book, in order of their names. A
-// pool keeps all its slices, since the allocator passes over an incomplete one.
+// pool keeps all its slices, since the allocator passes over an incomplete one; of what is remembered the newest complete
+// generation counts.
 func (n *nodeFit) offered(b book) []*resourcev1.ResourceSlice {
-	give := map[ledger.DeviceID]bool{}
+	give, lost := map[ledger.DeviceID]bool{}, map[pool]bool{}
 	for _, d := range n.matching {
-		if usable(d, b) {
+		if n.usable(d, b) {
 			give[d.ID] = true
+			lost[pool{d.ID.Driver, d.ID.Pool}] = !d.Lost.IsZero()
 		}
 	}
 	var out []*resourcev1.ResourceSlice
 	for _, p := range n.node.Pools {
-		if p.State != ledger.PoolFresh {
-			continue
-		}
-		for _, s := range p.Slices {
-			c := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
-			c.Spec.Devices = nil
-			for i := range s.Spec.Devices {
-				dev := s.Spec.Devices[i]
-				if !give[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}] {
-					continue
-				}
-				if b == emptyHealthy {
-					dev.Taints = nil
-				}
-				c.Spec.Devices = append(c.Spec.Devices, dev)
+		if p.State == ledger.PoolFresh {
+			for _, s := range p.Slices {
+				out = append(out, cutSlice(s, give, b))
 			}
-			slices.SortFunc(c.Spec.Devices, func(x, y resourcev1.Device) int { return strings.Compare(x.Name, y.Name) })
-			out = append(out, c)
 		}
 	}
+	var seen *resourcev1.ResourceSlice
+	for i := range n.node.Lost { // sorted by pool and name; a pool's slices may alternate
+		s := n.node.Lost[i].Slice
+		if s != seen && lost[pool{s.Spec.Driver, s.Spec.Pool.Name}] && !slices.ContainsFunc(out, func(o *resourcev1.ResourceSlice) bool { return o.UID == s.UID }) {
+			out = append(out, cutSlice(s, give, b))
+		}
+		seen = s
+	}
+	complete(out)
 	return out
+}
+
+// pool names a pool of a driver.
+type pool struct{ driver, name string }
+
+// cutSlice returns a slice with only the given devices.
+func cutSlice(s *resourcev1.ResourceSlice, give map[ledger.DeviceID]bool, b book) *resourcev1.ResourceSlice {
+	c := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
+	c.Spec.Devices = nil
+	for i := range s.Spec.Devices {
+		dev := s.Spec.Devices[i]
+		if !give[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}] {
+			continue
+		}
+		if b == emptyHealthy {
+			dev.Taints = nil
+		}
+		c.Spec.Devices = append(c.Spec.Devices, dev)
+	}
+	slices.SortFunc(c.Spec.Devices, func(x, y resourcev1.Device) int { return strings.Compare(x.Name, y.Name) })
+	return c
+}
+
+// complete makes each pool's slices say how many of them there are: those that list no device are not remembered.
+func complete(list []*resourcev1.ResourceSlice) {
+	count := map[pool]int64{}
+	for _, s := range list {
+		count[pool{s.Spec.Driver, s.Spec.Pool.Name}]++
+	}
+	for _, s := range list {
+		s.Spec.Pool.ResourceSliceCount = count[pool{s.Spec.Driver, s.Spec.Pool.Name}]
+	}
 }
 
 // classLister gives the allocator the snapshot's classes.

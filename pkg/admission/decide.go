@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -39,9 +40,20 @@ func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) De
 			working = working.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true}, Claims(p, ps.Requests))
 		}
 	}
-	dec.Verdict, dec.PodSets = v1alpha1.VerdictAdmit, placed
-	dec.Message = admitMessage(placed)
+	dec.PodSets = placed
+	if dec.Coming {
+		dec.Reason, dec.Message = v1alpha1.ReasonDevicesFreeing, "its place is kept for it until what is there has ended: "+admitMessage(placed)
+		return dec
+	}
+	dec.Verdict, dec.Message = v1alpha1.VerdictAdmit, admitMessage(placed)
 	return dec
+}
+
+// note keeps the earliest time at which the decision may change by itself.
+func (dec *Decision) note(t time.Time) {
+	if !t.IsZero() && (dec.Until.IsZero() || t.Before(dec.Until)) {
+		dec.Until = t
+	}
 }
 
 // podSet places one podset, or says in dec why not.
@@ -75,7 +87,9 @@ func (d *Decider) podSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps
 	for f := 0; f <= last; f++ {
 		t := d.try(ctx, s, r, ps, f)
 		dec.Standings = append(dec.Standings, t.standing)
-		if t.standing.Standing == v1alpha1.StandingFits && !found && (only < 0 || f == only) {
+		dec.note(t.until)
+		if (t.standing.Standing == v1alpha1.StandingFits || t.coming) && !found && (only < 0 || f == only) {
+			dec.Coming = dec.Coming || t.coming
 			out.Flavor, out.Charge, out.Nodes = r.Policy.Flavors[f].Name, r.Policy.Charge(ps.Shape, f), t.nodes
 			if found = true; !r.EveryFlavor {
 				return out, true
@@ -100,10 +114,12 @@ func (d *Decider) plainPodSet(ctx context.Context, s *ledger.Snapshot, r *Reques
 	}
 	t.standing.Flavor = out.Flavor
 	dec.Standings = append(dec.Standings, t.standing)
-	if t.standing.Standing != v1alpha1.StandingFits {
+	dec.note(t.until)
+	if t.standing.Standing != v1alpha1.StandingFits && !t.coming {
 		dec.explain(t.standing)
 		return out, false
 	}
+	dec.Coming = dec.Coming || t.coming
 	out.Nodes = t.nodes
 	return out, true
 }

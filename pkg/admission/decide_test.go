@@ -32,21 +32,24 @@ var update = flag.Bool("update", false, "rewrite the golden decisions")
 type world struct {
 	book    *ledger.Book
 	version uint64
+	now     time.Time
+	pods    map[types.UID]ledger.Pod
 }
 
 func newWorld() *world {
-	w := &world{book: ledger.New()}
+	w := &world{book: ledger.New(), pods: map[types.UID]ledger.Pod{}}
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", UID: "class"}}
 	class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`}}}
 	w.see(ledger.KindDeviceClass, class.UID, func(o *ledger.Observation) { o.Class = class })
 	return w
 }
 
-func (w *world) see(kind ledger.Kind, uid types.UID, set func(*ledger.Observation)) {
+func (w *world) see(kind ledger.Kind, uid types.UID, set func(*ledger.Observation)) *world {
 	w.version++
-	o := ledger.Observation{Ref: ledger.Ref{Kind: kind, UID: uid, ResourceVersion: w.version}}
+	o := ledger.Observation{Ref: ledger.Ref{Kind: kind, UID: uid, ResourceVersion: w.version}, At: w.now}
 	set(&o)
 	w.book.Apply(o)
+	return w
 }
 
 // node adds a node with so many devices of each model, such as "h100:8" or "h100:4,a100:4".
@@ -90,11 +93,12 @@ func (w *world) held(node string, managed, ending bool, devices ...int) *world {
 		c.Allocated = append(c.Allocated, ledger.DeviceID{Driver: "gpu.example.com", Pool: node, Device: fmt.Sprintf("gpu-%d", i)})
 	}
 	p := &ledger.Pod{Namespace: "elsewhere", Name: name, Node: node, Owner: types.UID("job-" + name), Terminating: ending, Requests: ledger.Amounts{"cpu": 1000, "pods": 1}}
+	w.pods[types.UID(name)] = *p
 	w.see(ledger.KindPod, types.UID(name), func(o *ledger.Observation) { o.Pod = p })
 	w.see(ledger.KindClaim, types.UID("claim-"+name), func(o *ledger.Observation) { o.Claim = c })
 	if managed {
 		w.see(ledger.KindWorkload, types.UID("wl-"+name), func(o *ledger.Observation) {
-			o.Workload = &ledger.Workload{Namespace: "elsewhere", Name: name, Owner: p.Owner}
+			o.Workload = &ledger.Workload{Namespace: "elsewhere", Name: name, Owner: p.Owner, Key: &v1alpha1.PlacementKey{WorkloadUID: types.UID("wl-" + name), Admission: "a"}}
 		})
 	}
 	return w
@@ -146,7 +150,10 @@ func (w *world) decide(t *testing.T, r Request) Decision {
 	if r.Policy == nil {
 		r.Policy = testPolicy(t, nil)
 	}
-	r.Namespace, r.Now = "team", time.Unix(1000, 0)
+	r.Namespace = "team"
+	if r.Now.IsZero() {
+		r.Now = time.Unix(1000, 0)
+	}
 	d := &Decider{Matcher: flavors.NewMatcher()}
 	return d.Decide(context.Background(), w.book.Snapshot(), &r)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -25,11 +26,17 @@ type nodeFit struct {
 	devices []*ledger.Device
 	// matching are those of devices that the podset's claim selects, whoever holds them.
 	matching []*ledger.Device
+	windows
 	// unavailable says why no pod of the podset may run there now; meant is true where only a change of the pod or of
 	// the node's labels would help.
 	unavailable string
 	meant       bool
-	classes     classLister
+	// absentSince is set where nothing but its readiness, or the taints that come with it, makes a node unavailable: since
+	// then.
+	absentSince *time.Time
+	// departed is true for a node that was deleted.
+	departed bool
+	classes  classLister
 	// plain is true for a podset without devices.
 	plain bool
 	// err is why the claim's selectors cannot be evaluated.
@@ -48,30 +55,17 @@ type stop struct {
 func (n *nodeFit) free(b book) int {
 	c := 0
 	for _, d := range n.matching {
-		if usable(d, b) {
+		if n.usable(d, b) {
 			c++
 		}
 	}
 	return c
 }
 
-// usable says whether a device can be given in a book, taints aside.
-func usable(d *ledger.Device, b book) bool {
-	if d.Unusable != "" {
-		return false
-	}
-	switch b {
-	case asIs:
-		return d.Free()
-	case managedGone:
-		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed })
-	}
-	return true
-}
-
 // nodesOf returns the nodes that belong to a flavor, with what of them concerns the podset: those that carry the
-// labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned.
-func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int) []*nodeFit {
+// labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned. departed asks for those
+// that were deleted instead.
+func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int, departed bool) []*nodeFit {
 	var want map[string]string
 	var tolerations []corev1.Toleration
 	if flavor != anyFlavor {
@@ -85,25 +79,42 @@ func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	tolerations = append(slices.Clone(ps.Spec.Tolerations), tolerations...)
 	var fits []*nodeFit
-	for _, n := range s.Nodes() {
-		if !selector.Matches(labels.Set(n.Object.Labels)) {
-			continue
-		}
-		f := &nodeFit{node: n, classes: classLister{s}, plain: flavor == anyFlavor}
-		f.unavailable, f.meant = unavailable(n, affinity, tolerations)
-		for i := range n.Devices {
-			dev := &n.Devices[i]
-			if flavor == anyFlavor || d.Matcher.FlavorOf(r.Policy, dev) != flavor {
+	look := func(nodes []*ledger.Node) {
+		for _, n := range nodes {
+			if !selector.Matches(labels.Set(n.Object.Labels)) {
 				continue
 			}
-			f.devices = append(f.devices, dev)
+			f := &nodeFit{node: n, windows: windowsOf(r), classes: classLister{s}, plain: flavor == anyFlavor, departed: departed}
+			f.unavailable, f.meant = unavailable(n, affinity, tolerations)
+			if departed && !f.meant {
+				f.unavailable = fmt.Sprintf("node %s was deleted", n.Name)
+			}
+			if f.unavailable != "" && !f.meant && !departed {
+				f.absentSince = absentSince(n, affinity, tolerations)
+			}
+			if flavor != anyFlavor {
+				f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, flavor), r.Policy, n.Lost, flavor)
+				d.match(s, ps, f)
+			}
+			fits = append(fits, f)
 		}
-		if flavor != anyFlavor {
-			d.match(s, ps, f)
-		}
-		fits = append(fits, f)
+	}
+	if departed {
+		look(s.Departed())
+	} else {
+		look(s.Nodes())
 	}
 	return fits
+}
+
+// ofFlavor appends those of devices that belong to a flavor.
+func (d *Decider) ofFlavor(list []*ledger.Device, p *flavors.Policy, devices []ledger.Device, flavor int) []*ledger.Device {
+	for i := range devices {
+		if d.Matcher.FlavorOf(p, &devices[i]) == flavor {
+			list = append(list, &devices[i])
+		}
+	}
+	return list
 }
 
 // match keeps the devices that the class and the claim's own selectors accept.
@@ -145,6 +156,30 @@ func Unavailable(n *ledger.Node, spec *corev1.PodSpec) string {
 	return why
 }
 
+// readinessTaints come and go with a node's readiness.
+var readinessTaints = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
+
+// absentSince returns since when nothing but its readiness keeps a pod from a node; nil if something else does as well.
+func absentSince(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) *time.Time {
+	since := n.NotReadySince
+	object := *n.Object
+	object.Spec.Taints = nil
+	for i := range n.Object.Spec.Taints {
+		t := &n.Object.Spec.Taints[i]
+		if !slices.Contains(readinessTaints, t.Key) {
+			object.Spec.Taints = append(object.Spec.Taints, *t)
+		} else if t.TimeAdded != nil && n.Ready && since.Before(t.TimeAdded.Time) {
+			since = t.TimeAdded.Time
+		}
+	}
+	ready := *n
+	ready.Ready, ready.Object = true, &object
+	if why, _ := unavailable(&ready, affinity, tolerations); why != "" || since.IsZero() {
+		return nil
+	}
+	return &since
+}
+
 // unavailable says why a pod may not run on a node, and whether that is meant for good.
 func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
 	if ok, err := affinity.Match(n.Object); err != nil || !ok {
@@ -177,14 +212,13 @@ func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int
 	if n.err != nil {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
 	}
-	if n.unavailable != "" && (n.meant || b != emptyHealthy) {
+	if n.departed && !n.available(b) {
+		return 0, stop{}
+	}
+	if n.unavailable != "" && !n.available(b) {
 		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
 	}
-	room := map[book]ledger.Amounts{asIs: n.node.Free, managedGone: n.node.Free, emptyHealthy: n.node.Allocatable}[b]
-	if b == managedGone {
-		room = room.Clone()
-		room.Add(n.node.Managed, 1)
-	}
+	room := n.room(n.node, b)
 	byRoom, scarce := room.Times(ps.Requests, int64(ps.Count))
 	limit := byRoom
 	per := ps.Shape.Devices()
@@ -198,7 +232,7 @@ func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int
 			limit, why = min(limit, byDevices), d.deviceStop(ps, n, b, per, byDevices)
 		}
 	}
-	if per > 0 && limit > 0 && !flavors.Distinct(n.matching[0].ID.Driver, n.node.Devices) {
+	if per > 0 && limit > 0 && !flavors.Distinct(n.matching[0].ID.Driver, slices.Concat(n.node.Devices, n.node.Lost)) {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
 	for k := int32(limit); k > 0; k-- {
@@ -210,11 +244,22 @@ func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int
 	return 0, why
 }
 
+// available says whether a node that is unavailable counts as there in a book.
+func (n *nodeFit) available(b book) bool {
+	switch {
+	case n.meant:
+		return false
+	case b == emptyHealthy:
+		return !n.departed || slices.ContainsFunc(n.matching, func(d *ledger.Device) bool { return n.back(d.Lost, b) })
+	}
+	return n.absentSince != nil && n.back(*n.absentSince, b)
+}
+
 // healthy counts the devices that are usable in a book and free of taints that the claim does not tolerate.
 func (d *Decider) healthy(ps *PodSet, n *nodeFit, b book) int {
 	c := 0
 	for _, dev := range n.matching {
-		if usable(dev, b) && (b == emptyHealthy || tainted(ps, dev) == nil) {
+		if n.usable(dev, b) && (b == emptyHealthy || tainted(ps, dev) == nil) {
 			c++
 		}
 	}
@@ -244,7 +289,7 @@ func tainted(ps *PodSet, dev *ledger.Device) *resourcev1.DeviceTaint {
 // deviceStop says why a node has too few devices for one more pod than the given number.
 func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) stop {
 	name := n.node.Name
-	if len(n.devices) == 0 {
+	if len(n.devices) == 0 { // nothing is remembered of them either
 		for _, p := range n.node.Pools {
 			if p.State != ledger.PoolFresh {
 				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
@@ -262,17 +307,21 @@ func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) st
 		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
 			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(n.matching), plural(bounded(int(pods)), "pod"), per)}
 	}
-	var held, freeing, foreign, sick int64
-	example := ""
+	var held, freeing, foreign, sick, lost int64
+	example, lostAs := "", v1alpha1.Reason("")
 	for _, dev := range n.matching {
 		switch taint := tainted(ps, dev); {
+		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
+			lost, lostAs = lost+1, lostReason(n.node, dev)
 		case dev.Unusable != "":
 			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
-		case !usable(dev, b) && b == managedGone:
+		case n.overdue(dev) && b != emptyHealthy:
+			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
+		case !n.usable(dev, b) && b == managedGone:
 			foreign++
-		case !usable(dev, b):
+		case !n.usable(dev, b):
 			held++
-			if slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return h.Freeing }) {
+			if !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
 				freeing++
 			}
 		case taint != nil && b != emptyHealthy:
@@ -280,6 +329,8 @@ func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) st
 		}
 	}
 	switch {
+	case lost > 0 && int64(len(n.matching))-lost < per:
+		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(n.matching))}
 	case sick > 0 && int64(len(n.matching))-sick < per:
 		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(n.matching), example)}
 	case foreign > 0:

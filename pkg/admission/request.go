@@ -27,6 +27,8 @@ type Request struct {
 	PodSets   []PodSet
 	// EveryFlavor takes the standing of every flavor of the policy, not only of those up to the first that fits.
 	EveryFlavor bool
+	// Coming also tries what is freeing or was lost within the grace, where nobody else is promised it: see Decision.Coming.
+	Coming bool
 	// Refusal, if set, says why the Workload cannot be decided at all; the decision is then Wait with that reason.
 	Refusal *flavors.Refusal
 }
@@ -62,8 +64,12 @@ type Decision struct {
 	Message string
 	// Standings holds, by podset and flavor in the order tried, what the ledger said.
 	Standings []v1alpha1.FlavorStanding
-	// PodSets is the promise; set for Admit alone.
+	// PodSets is the promise; set for Admit, and for Wait where it is Coming.
 	PodSets []v1alpha1.PlacementPodSet
+	// Coming says that the promise counts on what is freeing or was lost within the grace: nothing may be released on it yet.
+	Coming bool `json:",omitempty"`
+	// Until is when time alone may next change the decision; zero for never.
+	Until time.Time `json:",omitzero"`
 	// LedgerVersion is the snapshot's.
 	LedgerVersion int64
 }

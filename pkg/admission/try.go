@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -12,23 +13,17 @@ import (
 // anyFlavor is the flavor index of a podset that asks for no devices.
 const anyFlavor = -1
 
-// book says on which accounts a standing is taken.
-type book int
-
-const (
-	// asIs: what is free now.
-	asIs book = iota
-	// managedGone: as if every Workload that Kueue manages had finished.
-	managedGone
-	// emptyHealthy: the whole inventory, empty and healthy.
-	emptyHealthy
-)
-
 // trial is what came out for one podset on one flavor.
 type trial struct {
 	standing v1alpha1.FlavorStanding
-	// nodes is the promise where the standing is Fits.
+	// nodes is the promise where the standing is Fits, or Coming is true.
 	nodes []v1alpha1.PlacementNode
+	// coming says that the promise counts on what is freeing or was lost within the grace.
+	coming bool
+	// returning says that the podset would fit if nothing but what was lost within the grace came back.
+	returning bool
+	// until is when the answer may change by time alone; zero for never.
+	until time.Time
 }
 
 // candidate is one node that can take some pods.
@@ -44,32 +39,37 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 	if flavor != anyFlavor {
 		t.standing.Flavor = r.Policy.Flavors[flavor].Name
 	}
-	nodes := d.nodesOf(s, r, ps, flavor)
+	nodes := d.nodesOf(s, r, ps, flavor, false)
 	t.standing.Nodes = bounded(len(nodes))
 	for _, n := range nodes {
 		t.standing.Devices += bounded(len(n.devices))
 	}
+	t.until = until(nodes)
 	on, reasons := d.place(ctx, r, ps, nodes, asIs)
 	if on != nil {
 		t.standing.Standing, t.nodes = v1alpha1.StandingFits, on
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBusy, reasons.list()
-	if on, reasons = d.place(ctx, r, ps, nodes, managedGone); on != nil {
+	if slices.ContainsFunc(nodes, (*nodeFit).mayReturn) {
+		on, _ = d.place(ctx, r, ps, nodes, returning)
+		t.returning = on != nil || slices.ContainsFunc(nodes, (*nodeFit).mayPublish)
+	}
+	if r.Coming {
+		if on, _ = d.place(ctx, r, ps, nodes, onTheWay); on != nil {
+			t.nodes, t.coming = on, true
+			return t
+		}
+	}
+	if on, reasons = d.place(ctx, r, ps, nodes, managedGone); on != nil || t.returning {
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
-	if on, reasons = d.place(ctx, r, ps, nodes, emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
+	if on, reasons = d.place(ctx, r, ps, append(nodes, d.nodesOf(s, r, ps, flavor, true)...), emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
 	return t
-}
-
-// unpublished says whether a node that the podset could run on carries the flavor's labels without a complete pool: what
-// it has is not known, so nothing about it is impossible.
-func (n *nodeFit) unpublished() bool {
-	return !n.meant && !n.plain && (len(n.node.Pools) == 0 || slices.ContainsFunc(n.node.Pools, func(p ledger.Pool) bool { return p.State != ledger.PoolFresh }))
 }
 
 // place spreads a podset's pods over nodes; nil, with the reasons, where not all have a place. Nodes are taken in the

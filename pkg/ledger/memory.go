@@ -56,7 +56,7 @@ const departedNodes = 1024
 // there a while ago makes nothing impossible.
 func (b *Book) depart(name string, at time.Time) {
 	if n := b.view(name); n != nil {
-		lost := append(n.Devices, n.Lost...)
+		lost := slices.Concat(n.Devices, n.Lost)
 		for i := range lost {
 			lost[i].Lost = at
 		}

@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// book says on which accounts a standing is taken. Each is more hopeful than the one before, but for onTheWay, which
+// leaves out what runs.
+type book int
+
+const (
+	// asIs: what is free now.
+	asIs book = iota
+	// returning: and what was lost within the grace is back.
+	returning
+	// onTheWay: and what is ending has ended, where nobody else is promised it.
+	onTheWay
+	// managedGone: and every Workload that Kueue manages has finished.
+	managedGone
+	// emptyHealthy: the whole inventory, and what is remembered of it, empty and healthy.
+	emptyHealthy
+)
+
+// windows are a policy's times, from which on something counts for more or less.
+type windows struct {
+	now           time.Time
+	grace, memory time.Duration
+}
+
+func windowsOf(r *Request) windows {
+	f := &r.Policy.Spec.Freshness
+	return windows{
+		now:    r.Now,
+		grace:  time.Duration(flavors.Seconds(f.LossGraceSeconds, 60)) * time.Second,
+		memory: time.Duration(flavors.Seconds(f.InventoryMemorySeconds, 3600)) * time.Second,
+	}
+}
+
+// back says whether what was lost at t counts as there in a book.
+func (w windows) back(t time.Time, b book) bool {
+	switch b {
+	case asIs:
+		return false
+	case emptyHealthy:
+		return w.now.Before(t.Add(max(w.memory, w.grace)))
+	}
+	return w.now.Before(t.Add(w.grace))
+}
+
+// usable says whether a device can be given in a book, taints aside.
+func (w windows) usable(d *ledger.Device, b book) bool {
+	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
+		return false
+	}
+	switch b {
+	case asIs, returning:
+		return d.Free()
+	case onTheWay:
+		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Ending(w.now) })
+	case managedGone:
+		return !w.overdue(d) && !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed && !h.Freeing })
+	}
+	return true
+}
+
+// overdue says that a device is held by what should have ended longer ago than that is waited for.
+func (w windows) overdue(d *ledger.Device) bool {
+	return slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return h.Freeing && !h.Ending(w.now) })
+}
+
+// room returns what of a node's resources is there for further pods in a book.
+func (w windows) room(n *ledger.Node, b book) ledger.Amounts {
+	switch b {
+	case asIs, returning:
+		return n.Free
+	case emptyHealthy:
+		return n.Allocatable
+	}
+	room := n.Free.Clone()
+	if b == managedGone {
+		room.Add(n.Managed, 1)
+	}
+	for i := range n.Uses {
+		u := &n.Uses[i]
+		if u.Ending(w.now) && (b == onTheWay || u.Workload == "") {
+			room.Add(u.Requests, u.Times)
+		}
+	}
+	return room
+}
+
+// mayReturn says that the node lost something within the grace: a pool, its readiness, or what it has yet to publish.
+func (n *nodeFit) mayReturn() bool {
+	return n.mayPublish() || n.absentSince != nil && n.back(*n.absentSince, returning) ||
+		slices.ContainsFunc(n.matching, func(d *ledger.Device) bool { return !d.Lost.IsZero() && n.back(d.Lost, returning) })
+}
+
+// mayPublish says that a node that was seen within the grace has not listed a complete pool yet, and no device is
+// remembered of it.
+func (n *nodeFit) mayPublish() bool {
+	return n.unpublished() && n.back(n.node.SeenAt, returning)
+}
+
+// unpublished says whether a node that the podset could run on carries the flavor's labels without a complete pool: what
+// it has is not known, so nothing about it is impossible.
+func (n *nodeFit) unpublished() bool {
+	return !n.meant && !n.plain && !n.departed && !slices.ContainsFunc(n.node.Lost, func(d ledger.Device) bool { return n.back(d.Lost, emptyHealthy) }) &&
+		(len(n.node.Pools) == 0 || slices.ContainsFunc(n.node.Pools, func(p ledger.Pool) bool { return p.State != ledger.PoolFresh }))
+}
+
+// until returns when time alone may next change what can be placed on nodes; zero for never.
+func until(nodes []*nodeFit) time.Time {
+	var next time.Time
+	for _, n := range nodes {
+		note := func(t time.Time) {
+			if t.After(n.now) && (next.IsZero() || t.Before(next)) {
+				next = t
+			}
+		}
+		if n.absentSince != nil {
+			note(n.absentSince.Add(n.grace))
+		}
+		if n.unpublished() {
+			note(n.node.SeenAt.Add(n.grace))
+		}
+		for _, d := range n.matching {
+			if !d.Lost.IsZero() {
+				note(d.Lost.Add(n.grace))
+				note(d.Lost.Add(n.memory))
+			}
+			for _, h := range d.Holders {
+				note(h.Until)
+			}
+		}
+	}
+	return next
+}
+
+// lost says how a device that cannot be given is lost, for a reason.
+func lostReason(n *ledger.Node, d *ledger.Device) v1alpha1.Reason {
+	for _, p := range n.Pools {
+		if p.Driver == d.ID.Driver && p.Name == d.ID.Pool {
+			return v1alpha1.ReasonPoolIncomplete
+		}
+	}
+	return v1alpha1.ReasonPoolRebuilding
+}
