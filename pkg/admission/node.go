@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -11,29 +10,48 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// nodeFit is one node of a flavor, looked at for one podset.
+// nodeFit is one node of a flavor, looked at for one way to serve one podset.
 type nodeFit struct {
+	ps   *PodSet
 	node *ledger.Node
 	// devices are those of the flavor on the node.
 	devices []*ledger.Device
-	// matching are those of devices that the podset's claim selects, whoever holds them.
-	matching []*ledger.Device
+	// wants are the requests of one pod, in the order of its claims; empty for a podset without claims.
+	wants []want
+	// specs are the claims' specs as the option has them, and constraints what they say of several devices.
+	specs       []resourcev1.ResourceClaimSpec
+	constraints []constraint
+	// known holds the patterns of the constraints by book, once they were worked out; nil for too many.
+	known map[book][]pattern
 	// unavailable says why no pod of the podset may run there now; meant is true where only a change of the pod or of
 	// the node's labels would help.
 	unavailable string
 	meant       bool
 	classes     classLister
-	// plain is true for a podset without devices.
-	plain bool
+	// plain is true for a podset without devices. plugin names the extended resource that is a device of the podset's,
+	// which a device plugin serves; empty for none.
+	plain  bool
+	plugin corev1.ResourceName
 	// err is why the claim's selectors cannot be evaluated.
 	err error
+}
+
+// want is one request of a pod.
+type want struct {
+	flavors.Chosen
+	// matching are the devices of the flavor that the request selects, whoever holds them.
+	matching []*ledger.Device
+}
+
+// given says whether a device can be given to the request in a book.
+func (w *want) given(dev *ledger.Device, b book) bool {
+	return usable(dev, b) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -44,10 +62,20 @@ type stop struct {
 	full bool
 }
 
+// matching returns the devices that any of the requests selects, in order.
+func (n *nodeFit) matching() []*ledger.Device {
+	if len(n.wants) == 1 {
+		return n.wants[0].matching
+	}
+	return slices.DeleteFunc(slices.Clone(n.devices), func(dev *ledger.Device) bool {
+		return !slices.ContainsFunc(n.wants, func(w want) bool { return slices.Contains(w.matching, dev) })
+	})
+}
+
 // free returns how many of the matching devices are free in a book.
 func (n *nodeFit) free(b book) int {
 	c := 0
-	for _, d := range n.matching {
+	for _, d := range n.matching() {
 		if usable(d, b) {
 			c++
 		}
@@ -69,49 +97,57 @@ func usable(d *ledger.Device, b book) bool {
 	return true
 }
 
-// nodesOf returns the nodes that belong to a flavor, with what of them concerns the podset: those that carry the
-// labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned.
-func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int) []*nodeFit {
+// nodesOf returns the nodes that belong to an option's flavor, with what of them concerns the podset: those that carry
+// the labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned.
+func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, o flavors.Option) []*nodeFit {
 	var want map[string]string
 	var tolerations []corev1.Toleration
-	if flavor != anyFlavor {
-		want, tolerations = r.Policy.Flavors[flavor].NodeLabels, r.Policy.Flavors[flavor].Tolerations
+	if o.Flavor != anyFlavor {
+		want, tolerations = r.Policy.Flavors[o.Flavor].NodeLabels, r.Policy.Flavors[o.Flavor].Tolerations
 	}
-	if ps.Assigned != nil && (flavor == anyFlavor || r.Policy.Flavors[flavor].Name == ps.Assigned.Flavor) {
+	if ps.Assigned != nil && (o.Flavor == anyFlavor || r.Policy.Flavors[o.Flavor].Name == ps.Assigned.Flavor) {
 		want, tolerations = ps.Assigned.NodeLabels, ps.Assigned.Tolerations
 	}
 	selector := labels.SelectorFromSet(want)
 	pod := &corev1.Pod{Spec: *ps.Spec}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	tolerations = append(slices.Clone(ps.Spec.Tolerations), tolerations...)
+	var plugin corev1.ResourceName
+	if o.Flavor != anyFlavor && r.Policy.PlainDevices(ps.Shape) > 0 {
+		plugin = corev1.ResourceName(r.Policy.Spec.QuotaResource)
+	}
+	var specs []resourcev1.ResourceClaimSpec
+	for i := range ps.Shape.Claims {
+		specs = append(specs, ps.Shape.SpecOf(o.Variant, i))
+	}
 	var fits []*nodeFit
 	for _, n := range s.Nodes() {
 		if !selector.Matches(labels.Set(n.Object.Labels)) {
 			continue
 		}
-		f := &nodeFit{node: n, classes: classLister{s}, plain: flavor == anyFlavor}
+		f := &nodeFit{ps: ps, node: n, specs: specs, classes: classLister{s}, plain: o.Flavor == anyFlavor, plugin: plugin}
 		f.unavailable, f.meant = unavailable(n, affinity, tolerations)
 		for i := range n.Devices {
 			dev := &n.Devices[i]
-			if flavor == anyFlavor || d.Matcher.FlavorOf(r.Policy, dev) != flavor {
+			if o.Flavor == anyFlavor || d.Matcher.FlavorOf(r.Policy, dev) != o.Flavor {
 				continue
 			}
 			f.devices = append(f.devices, dev)
 		}
-		if flavor != anyFlavor {
-			d.match(s, ps, f)
+		if o.Flavor != anyFlavor {
+			d.match(s, f, ps.Shape.Chosen(o.Variant))
 		}
 		fits = append(fits, f)
 	}
 	return fits
 }
 
-// match keeps the devices that the class and the claim's own selectors accept.
-func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
-	for i := range ps.Shape.Claims {
-		c := &ps.Shape.Claims[i]
-		expressions := ClassSelectors(s.DeviceClass(c.Class))
-		expressions = append(expressions, c.Selectors...)
+// match keeps, for each request, the devices that its class and its own selectors accept.
+func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chosen) {
+	for _, r := range requests {
+		w := want{Chosen: r}
+		expressions := ClassSelectors(s.DeviceClass(r.Class))
+		expressions = append(expressions, r.Selectors...)
 		for _, dev := range f.devices {
 			ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, expressions...)
 			if err != nil {
@@ -119,10 +155,12 @@ func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
 				return
 			}
 			if ok {
-				f.matching = append(f.matching, dev)
+				w.matching = append(w.matching, dev)
 			}
 		}
+		f.wants = append(f.wants, w)
 	}
+	f.constraints = constraints(f.wants, f.specs)
 }
 
 // ClassSelectors returns the CEL expressions of a DeviceClass; none for nil.
@@ -169,123 +207,4 @@ func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tol
 		return fmt.Sprintf("node %s has taint %s, which the pod does not tolerate", n.Name, taint.ToString()), false
 	}
 	return "", false
-}
-
-// most returns how many pods of a podset a node takes in a book, and what stopped the next one. Counts bound it first:
-// the allocator's search takes exponential time where a count alone rules the claims out.
-func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int32, stop) {
-	if n.err != nil {
-		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
-	}
-	if n.unavailable != "" && (n.meant || b != emptyHealthy) {
-		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
-	}
-	room := map[book]ledger.Amounts{asIs: n.node.Free, managedGone: n.node.Free, emptyHealthy: n.node.Allocatable}[b]
-	if b == managedGone {
-		room = room.Clone()
-		room.Add(n.node.Managed, 1)
-	}
-	byRoom, scarce := room.Times(ps.Requests, int64(ps.Count))
-	limit := byRoom
-	per := ps.Shape.Devices()
-	var why stop
-	if byRoom < int64(ps.Count) {
-		why = stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", n.node.Name,
-			amount(scarce, ps.Requests[scarce]), scarce, amount(scarce, max(0, room[scarce])))}
-	}
-	if per > 0 {
-		if byDevices := int64(d.healthy(ps, n, b)) / per; byDevices < limit || byDevices == 0 {
-			limit, why = min(limit, byDevices), d.deviceStop(ps, n, b, per, byDevices)
-		}
-	}
-	if per > 0 && limit > 0 && !flavors.Distinct(n.matching[0].ID.Driver, n.node.Devices) {
-		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
-	}
-	for k := int32(limit); k > 0; k-- {
-		if _, ok := d.allocate(ctx, ps, n, b, k); ok {
-			return k, why
-		}
-		why = stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: the allocator finds no devices for %d pods together", n.node.Name, k)}
-	}
-	return 0, why
-}
-
-// healthy counts the devices that are usable in a book and free of taints that the claim does not tolerate.
-func (d *Decider) healthy(ps *PodSet, n *nodeFit, b book) int {
-	c := 0
-	for _, dev := range n.matching {
-		if usable(dev, b) && (b == emptyHealthy || tainted(ps, dev) == nil) {
-			c++
-		}
-	}
-	return c
-}
-
-// tainted returns the taint for which the allocator would not give a device, or nil.
-func tainted(ps *PodSet, dev *ledger.Device) *resourcev1.DeviceTaint {
-	for i := range dev.Spec.Taints {
-		t := &dev.Spec.Taints[i]
-		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
-			continue
-		}
-		tolerated := false
-		for _, c := range ps.Shape.Claims {
-			for _, tol := range c.Tolerations {
-				tolerated = tolerated || resourceclaim.ToleratesTaint(tol, *t)
-			}
-		}
-		if !tolerated {
-			return t
-		}
-	}
-	return nil
-}
-
-// deviceStop says why a node has too few devices for one more pod than the given number.
-func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) stop {
-	name := n.node.Name
-	if len(n.devices) == 0 {
-		for _, p := range n.node.Pools {
-			if p.State != ledger.PoolFresh {
-				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
-			}
-		}
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
-	}
-	if len(n.matching) == 0 {
-		return stop{reason: v1alpha1.ReasonSelectorMismatch, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors", name, len(n.devices))}
-	}
-	if int64(len(n.matching)) < per {
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(n.matching), per)}
-	}
-	if int64(len(n.matching)) < per*(pods+1) {
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
-			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(n.matching), plural(bounded(int(pods)), "pod"), per)}
-	}
-	var held, freeing, foreign, sick int64
-	example := ""
-	for _, dev := range n.matching {
-		switch taint := tainted(ps, dev); {
-		case dev.Unusable != "":
-			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
-		case !usable(dev, b) && b == managedGone:
-			foreign++
-		case !usable(dev, b):
-			held++
-			if slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return h.Freeing }) {
-				freeing++
-			}
-		case taint != nil && b != emptyHealthy:
-			sick, example = sick+1, fmt.Sprintf("device %s has taint %s:%s", dev.ID.Device, taint.Key, taint.Effect)
-		}
-	}
-	switch {
-	case sick > 0 && int64(len(n.matching))-sick < per:
-		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(n.matching), example)}
-	case foreign > 0:
-		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(n.matching))}
-	case freeing > 0 && int64(len(n.matching))-held-sick+freeing >= per:
-		return stop{reason: v1alpha1.ReasonDevicesFreeing, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that are ending", name, freeing, len(n.matching))}
-	}
-	return stop{reason: v1alpha1.ReasonDevicesInUse, message: fmt.Sprintf("node %s: %d of %d devices are in use, a pod asks for %d", name, held, len(n.matching), per)}
 }
