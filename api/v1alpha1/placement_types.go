@@ -213,6 +213,11 @@ type FlavorStanding struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Flavor string `json:"flavor"`
+	// alternative names the subrequests of firstAvailable that the standing is about, as request/subrequest, joined by
+	// commas; empty where the podset offers no alternatives.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Alternative string `json:"alternative,omitempty"`
 	// standing is the physical half of the answer.
 	// +required
 	Standing Standing `json:"standing"`

@@ -2,15 +2,17 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 
-	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -20,96 +22,194 @@ var features = structured.Features{
 	DeviceBindingAndStatus: true, ConsumableCapacity: true,
 }
 
-// allocate asks kube-scheduler's own allocator for the devices of k pods of a podset on one node, all in one call. It
-// returns them by claim and request, the pods' shares one after another; false where they do not fit together.
-func (d *Decider) allocate(ctx context.Context, ps *PodSet, n *nodeFit, b book, k int32) ([]v1alpha1.PlacementRequest, bool) {
-	if len(ps.Shape.Claims) == 0 {
-		return nil, true
+// maxAllocatorSteps bounds a search of the allocator, in devices that it looks at.
+const maxAllocatorSteps = 20000
+
+// allocate finds devices for all pods of the parts, which are on one node, such that kube-scheduler's own allocator
+// accepts them. Counts and flows come first, since the allocator's search takes exponential time where it fails.
+func (d *Decider) allocate(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	shares, a := shareOut(parts, b)
+	if a == no {
+		return nil, no
 	}
-	a, err := structured.NewAllocator(ctx, features, structured.AllocatedState{}, n.classes, n.offered(b), d.Matcher.Cache)
-	if err != nil {
-		return nil, false
+	simple := !slices.ContainsFunc(parts, func(p part) bool {
+		return slices.ContainsFunc(p.fit.constraints, func(c constraint) bool { return c.match == "" })
+	})
+	if a == yes && simple && d.check(ctx, parts, shares, b) {
+		return shares, yes
 	}
-	claims := make([]*resourcev1.ResourceClaim, 0, int(k)*len(ps.Shape.Claims))
-	for pod := range k {
-		for i := range ps.Shape.Claims {
-			claims = append(claims, &resourcev1.ResourceClaim{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", ps.Shape.Claims[i].Name, pod)},
-				Spec:       ps.Shape.Claims[i].Spec,
-			})
-		}
-	}
-	results, err := a.Allocate(ctx, n.node.Object, claims)
-	if err != nil || len(results) != len(claims) {
-		return nil, false
-	}
-	requests := make([]v1alpha1.PlacementRequest, len(ps.Shape.Claims))
-	for i := range ps.Shape.Claims {
-		requests[i].Claim, requests[i].Request = ps.Shape.Claims[i].Name, ps.Shape.Claims[i].Request
-	}
-	for j := range results {
-		r := &requests[j%len(ps.Shape.Claims)]
-		for _, res := range results[j].Devices.Results {
-			r.Devices = append(r.Devices, ledger.DeviceID{Driver: res.Driver, Pool: res.Pool, Device: res.Device}.String())
-		}
-	}
-	return requests, true
+	return d.searchAllocator(ctx, parts, b)
 }
 
-// offered returns the node's slices with only those devices that may be given in a book, in order of their names. A
-// pool keeps all its slices, since the allocator passes over an incomplete one; of what is remembered the newest complete
-// generation counts.
-func (n *nodeFit) offered(b book) []*resourcev1.ResourceSlice {
-	give, lost := map[ledger.DeviceID]bool{}, map[pool]bool{}
-	for _, d := range n.matching {
-		if n.usable(d, b) {
-			give[d.ID] = true
-			lost[pool{d.ID.Driver, d.ID.Pool}] = !d.Lost.IsZero()
+// accepts says whether the allocator gives a pod the devices of its share, claim by claim: the claims of a pod have
+// nothing to do with each other once none wants another's devices.
+func (d *Decider) accepts(ctx context.Context, n *nodeFit, sh share, b book) bool {
+	for claim := range n.specs {
+		mark := map[ledger.DeviceID]int64{}
+		several := false
+		for w := range n.wants {
+			if n.wants[w].Claim != claim {
+				continue
+			}
+			several = several || n.wants[w].Request > 0
+			for _, dev := range sh[w] {
+				mark[dev.ID] = int64(n.wants[w].Request)
+			}
+		}
+		spec := n.specs[claim]
+		if several {
+			spec = *spec.DeepCopy()
+			for i := range spec.Devices.Requests {
+				markRequest(&spec.Devices.Requests[i], i)
+			}
+		}
+		results, err := d.ask(ctx, n, n.offered(b, mark), []*resourcev1.ResourceClaim{{ObjectMeta: metav1.ObjectMeta{Name: "claim"}, Spec: spec}})
+		if err != nil || len(results) != 1 {
+			return false
 		}
 	}
+	return true
+}
+
+// markDomain is that of an attribute which tells the allocator for which request a device was found, so that it need
+// not search. It is on no real device.
+const markDomain = "check.plimsoll.dev"
+
+// markRequest makes a request take only the devices that were found for it.
+func markRequest(r *resourcev1.DeviceRequest, index int) {
+	s := resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.attributes[%q].request == %d", markDomain, index)}}
+	if r.Exactly != nil {
+		r.Exactly.Selectors = append([]resourcev1.DeviceSelector{s}, r.Exactly.Selectors...)
+		return
+	}
+	for i := range r.FirstAvailable {
+		r.FirstAvailable[i].Selectors = append([]resourcev1.DeviceSelector{s}, r.FirstAvailable[i].Selectors...)
+	}
+}
+
+// searchAllocator has the allocator search by itself, within a bound: for what only it models.
+func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	var claims []*resourcev1.ResourceClaim
+	offer := map[ledger.DeviceID]int64{}
+	for i, p := range parts {
+		for _, w := range p.fit.wants {
+			for _, dev := range w.matching {
+				if w.given(dev, b) {
+					offer[dev.ID] = 0
+				}
+			}
+		}
+		for pod := range p.k {
+			for c := range p.fit.specs {
+				claims = append(claims, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-%d-%d", i, pod, c)}, Spec: p.fit.specs[c]})
+			}
+		}
+	}
+	n := parts[0].fit
+	bounded := &stepping{Context: ctx}
+	results, err := d.ask(bounded, n, n.offered(b, offer), claims)
+	switch {
+	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
+		return nil, undecided
+	case err != nil, len(results) != len(claims):
+		return nil, no
+	}
+	shares := make([][]share, len(parts))
+	next := 0
+	for i, p := range parts {
+		for range p.k {
+			sh := make(share, len(p.fit.wants))
+			for c := range p.fit.specs {
+				for _, r := range results[next].Devices.Results {
+					w := slices.IndexFunc(p.fit.wants, func(w want) bool { return w.Claim == c && w.Name == r.Request })
+					dev := n.device(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+					if w < 0 || dev == nil {
+						return nil, no
+					}
+					sh[w] = append(sh[w], dev)
+				}
+				next++
+			}
+			shares[i] = append(shares[i], sh)
+		}
+	}
+	return shares, yes
+}
+
+// ask calls the allocator once. nil without an error is "does not fit".
+func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
+	a, err := structured.NewAllocator(ctx, features, structured.AllocatedState{}, n.classes, offered, d.Matcher.Cache)
+	if err != nil {
+		return nil, fmt.Errorf("make allocator: %w", err)
+	}
+	results, err := a.Allocate(ctx, n.node.Object, claims)
+	if err != nil {
+		return nil, fmt.Errorf("allocate: %w", err)
+	}
+	return results, nil
+}
+
+var errSteps = errors.New("too many steps")
+
+// stepping is a context that ends after maxAllocatorSteps looks at it; the allocator takes one at each step.
+type stepping struct {
+	context.Context
+	steps atomic.Int64
+}
+
+// Err ends the context when the steps are used up.
+func (s *stepping) Err() error {
+	if s.steps.Add(1) > maxAllocatorSteps {
+		return errSteps
+	}
+	return s.Context.Err()
+}
+
+// offered returns the node's slices with only the given devices, each with its mark, in order of their names. A pool
+// keeps all its slices, since the allocator passes over an incomplete one; of a pool that was lost those count that are
+// remembered.
+func (n *nodeFit) offered(b book, marks map[ledger.DeviceID]int64) []*resourcev1.ResourceSlice {
 	var out []*resourcev1.ResourceSlice
 	for _, p := range n.node.Pools {
 		if p.State == ledger.PoolFresh {
 			for _, s := range p.Slices {
-				out = append(out, cutSlice(s, give, b))
+				out = append(out, cutSlice(s, marks, b))
 			}
 		}
 	}
-	var seen *resourcev1.ResourceSlice
-	for i := range n.node.Lost { // sorted by pool and name; a pool's slices may alternate
-		s := n.node.Lost[i].Slice
-		if s != seen && lost[pool{s.Spec.Driver, s.Spec.Pool.Name}] && !slices.ContainsFunc(out, func(o *resourcev1.ResourceSlice) bool { return o.UID == s.UID }) {
-			out = append(out, cutSlice(s, give, b))
+	for i := range n.node.Lost {
+		d := &n.node.Lost[i]
+		if _, give := marks[d.ID]; give && !slices.ContainsFunc(out, func(o *resourcev1.ResourceSlice) bool { return o.UID == d.Slice.UID }) {
+			out = append(out, cutSlice(d.Slice, marks, b))
 		}
-		seen = s
 	}
 	complete(out)
 	return out
 }
 
-// pool names a pool of a driver.
-type pool struct{ driver, name string }
-
 // cutSlice returns a slice with only the given devices.
-func cutSlice(s *resourcev1.ResourceSlice, give map[ledger.DeviceID]bool, b book) *resourcev1.ResourceSlice {
+func cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceID]int64, b book) *resourcev1.ResourceSlice {
 	c := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
 	c.Spec.Devices = nil
 	for i := range s.Spec.Devices {
 		dev := s.Spec.Devices[i]
-		if !give[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}] {
+		mark, give := marks[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}]
+		if !give {
 			continue
 		}
 		if b == emptyHealthy {
 			dev.Taints = nil
 		}
+		dev.Attributes = marked(dev.Attributes, mark)
 		c.Spec.Devices = append(c.Spec.Devices, dev)
 	}
 	slices.SortFunc(c.Spec.Devices, func(x, y resourcev1.Device) int { return strings.Compare(x.Name, y.Name) })
 	return c
 }
 
-// complete makes each pool's slices say how many of them there are: those that list no device are not remembered.
+// complete makes each pool's slices say how many of them there are: of a lost one only those count that list a device.
 func complete(list []*resourcev1.ResourceSlice) {
+	type pool struct{ driver, name string }
 	count := map[pool]int64{}
 	for _, s := range list {
 		count[pool{s.Spec.Driver, s.Spec.Pool.Name}]++
@@ -117,6 +217,15 @@ func complete(list []*resourcev1.ResourceSlice) {
 	for _, s := range list {
 		s.Spec.Pool.ResourceSliceCount = count[pool{s.Spec.Driver, s.Spec.Pool.Name}]
 	}
+}
+
+func marked(a map[resourcev1.QualifiedName]resourcev1.DeviceAttribute, mark int64) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
+	out := make(map[resourcev1.QualifiedName]resourcev1.DeviceAttribute, len(a)+1)
+	for k, v := range a {
+		out[k] = v
+	}
+	out[markDomain+"/request"] = resourcev1.DeviceAttribute{IntValue: ptr.To(mark)}
+	return out
 }
 
 // classLister gives the allocator the snapshot's classes.

@@ -28,14 +28,15 @@ const (
 
 // windows are a policy's times, from which on something counts for more or less.
 type windows struct {
-	now           time.Time
-	grace, memory time.Duration
+	now                   time.Time
+	window, grace, memory time.Duration
 }
 
 func windowsOf(r *Request) windows {
 	f := &r.Policy.Spec.Freshness
 	return windows{
 		now:    r.Now,
+		window: time.Duration(flavors.Seconds(f.WindowSeconds, 180)) * time.Second,
 		grace:  time.Duration(flavors.Seconds(f.LossGraceSeconds, 60)) * time.Second,
 		memory: time.Duration(flavors.Seconds(f.InventoryMemorySeconds, 3600)) * time.Second,
 	}
@@ -73,21 +74,21 @@ func (w windows) overdue(d *ledger.Device) bool {
 	return slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return h.Freeing && !h.Ending(w.now) })
 }
 
-// room returns what of a node's resources is there for further pods in a book.
-func (w windows) room(n *ledger.Node, b book) ledger.Amounts {
+// room is what a node has for pods in a book, beside its devices.
+func (n *nodeFit) room(b book) ledger.Amounts {
 	switch b {
 	case asIs, returning:
-		return n.Free
+		return n.node.Free
 	case emptyHealthy:
-		return n.Allocatable
+		return n.node.Allocatable
 	}
-	room := n.Free.Clone()
+	room := n.node.Free.Clone()
 	if b == managedGone {
-		room.Add(n.Managed, 1)
+		room.Add(n.node.Managed, 1)
 	}
-	for i := range n.Uses {
-		u := &n.Uses[i]
-		if u.Ending(w.now) && (b == onTheWay || u.Workload == "") {
+	for i := range n.node.Uses {
+		u := &n.node.Uses[i]
+		if u.Ending(n.now) && (b == onTheWay || u.Workload == "") {
 			room.Add(u.Requests, u.Times)
 		}
 	}
@@ -97,7 +98,7 @@ func (w windows) room(n *ledger.Node, b book) ledger.Amounts {
 // mayReturn says that the node lost something within the grace: a pool, its readiness, or what it has yet to publish.
 func (n *nodeFit) mayReturn() bool {
 	return n.mayPublish() || n.absentSince != nil && n.back(*n.absentSince, returning) ||
-		slices.ContainsFunc(n.matching, func(d *ledger.Device) bool { return !d.Lost.IsZero() && n.back(d.Lost, returning) })
+		slices.ContainsFunc(n.devices, func(d *ledger.Device) bool { return !d.Lost.IsZero() && n.back(d.Lost, returning) })
 }
 
 // mayPublish says that a node that was seen within the grace has not listed a complete pool yet, and no device is
@@ -109,6 +110,10 @@ func (n *nodeFit) mayPublish() bool {
 // unpublished says whether a node that the podset could run on carries the flavor's labels without a complete pool: what
 // it has is not known, so nothing about it is impossible.
 func (n *nodeFit) unpublished() bool {
+	if n.plugin != "" && len(n.wants) == 0 { // its device plugin lists the name once it has registered
+		_, listed := n.node.Allocatable[n.plugin]
+		return !n.meant && !n.departed && !listed
+	}
 	return !n.meant && !n.plain && !n.departed && !slices.ContainsFunc(n.node.Lost, func(d ledger.Device) bool { return n.back(d.Lost, emptyHealthy) }) &&
 		(len(n.node.Pools) == 0 || slices.ContainsFunc(n.node.Pools, func(p ledger.Pool) bool { return p.State != ledger.PoolFresh }))
 }
@@ -128,7 +133,7 @@ func until(nodes []*nodeFit) time.Time {
 		if n.unpublished() {
 			note(n.node.SeenAt.Add(n.grace))
 		}
-		for _, d := range n.matching {
+		for _, d := range n.devices {
 			if !d.Lost.IsZero() {
 				note(d.Lost.Add(n.grace))
 				note(d.Lost.Add(n.memory))
@@ -141,7 +146,7 @@ func until(nodes []*nodeFit) time.Time {
 	return next
 }
 
-// lost says how a device that cannot be given is lost, for a reason.
+// lostReason says how a device that cannot be given is lost, for a reason.
 func lostReason(n *ledger.Node, d *ledger.Device) v1alpha1.Reason {
 	for _, p := range n.Pools {
 		if p.Driver == d.ID.Driver && p.Name == d.ID.Pool {
@@ -149,4 +154,34 @@ func lostReason(n *ledger.Node, d *ledger.Device) v1alpha1.Reason {
 		}
 	}
 	return v1alpha1.ReasonPoolRebuilding
+}
+
+// settled says that what the nodes have is known for longer than the policy's window: every node is Ready and has listed
+// what it has, and nothing was lost.
+func settled(nodes []*nodeFit) bool {
+	has := false
+	for _, n := range nodes {
+		if n.meant {
+			continue
+		}
+		if !n.node.Ready || n.unpublished() || len(n.node.Lost) > 0 || n.now.Before(n.node.SeenAt.Add(n.window)) {
+			return false
+		}
+		has = has || len(n.devices) > 0 || n.plugin != "" && n.node.Allocatable[n.plugin] > 0
+	}
+	return has
+}
+
+// largest returns how many devices one of the nodes has at most for a request of a pod.
+func largest(nodes []*nodeFit) int64 {
+	var most int64
+	for _, n := range nodes {
+		for _, w := range n.wants {
+			most = max(most, int64(len(w.matching)))
+		}
+		if n.plugin != "" {
+			most = max(most, n.node.Allocatable[n.plugin])
+		}
+	}
+	return most
 }

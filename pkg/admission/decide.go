@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -15,37 +16,65 @@ type Decider struct {
 	Matcher *flavors.Matcher
 }
 
+// OptionStanding is what the ledger says of one way to serve a podset.
+type OptionStanding struct {
+	Option   flavors.Option
+	Standing v1alpha1.FlavorStanding
+}
+
+// Standings returns what the ledger says of every way to serve one podset of r, alone on the snapshot, in the order of
+// preference. What Kueue assigned does not limit it. It is empty for a podset without devices, and for a Request with a
+// Refusal.
+func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request, podSet int) []OptionStanding {
+	ps := &r.PodSets[podSet]
+	if r.Refusal != nil || !r.Policy.Asks(ps.Shape) {
+		return nil
+	}
+	var out []OptionStanding
+	for _, o := range r.Policy.Options(ps.Shape) {
+		out = append(out, OptionStanding{o, d.try(ctx, s, r, ps, o).standing})
+	}
+	return out
+}
+
 // Decide says whether every pod of every podset of r can be placed, now and at once. Where Kueue assigned a flavor,
-// only that one can be admitted; the standings of the flavors before it are recorded as well. A context that ends
-// makes the decision Wait with reason Undecided.
+// only that one can be admitted, at the charge that was reserved; the standings of the options before it are recorded as
+// well. A context that ends makes the decision Wait with reason Undecided.
 func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) Decision {
 	dec := Decision{Verdict: v1alpha1.VerdictWait, LedgerVersion: s.Version}
 	if r.Refusal != nil {
 		dec.Reason, dec.Message = r.Refusal.Reason, r.Refusal.Message
 		return dec
 	}
-	placed := make([]v1alpha1.PlacementPodSet, 0, len(r.PodSets))
-	working := s
+	seats := make([][]trial, len(r.PodSets))
 	for i := range r.PodSets {
-		ps := &r.PodSets[i]
-		p, ok := d.podSet(ctx, working, r, ps, &dec)
-		if !ok {
-			if i > 0 && dec.Reason != "" {
-				dec.Message = fmt.Sprintf("podset %s beside those before it: %s", ps.Name, dec.Message)
-			}
+		if seats[i] = d.podSet(ctx, s, r, &r.PodSets[i], &dec); len(seats[i]) == 0 {
 			return dec
 		}
-		placed = append(placed, p)
-		if i+1 < len(r.PodSets) {
-			working = working.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true}, Claims(p, ps.Requests))
+	}
+	coming := slices.ContainsFunc(seats, func(of []trial) bool { return of[0].coming })
+	var placed []v1alpha1.PlacementPodSet
+	a := no
+	if !coming {
+		placed, a = d.together(ctx, r, seats, asIs)
+	}
+	if a != yes && r.Coming {
+		var later answer
+		if placed, later = d.together(ctx, r, seats, onTheWay); later == yes {
+			a, coming = yes, true
 		}
 	}
-	dec.PodSets = placed
-	if dec.Coming {
-		dec.Reason, dec.Message = v1alpha1.ReasonDevicesFreeing, "its place is kept for it until what is there has ended: "+admitMessage(placed)
+	if a != yes {
+		d.short(ctx, s, r, seats, a, &dec)
 		return dec
 	}
-	dec.Verdict, dec.Message = v1alpha1.VerdictAdmit, admitMessage(placed)
+	dec.PodSets, dec.Message = placed, admitMessage(placed)
+	if coming {
+		dec.Coming, dec.Reason = true, v1alpha1.ReasonDevicesFreeing
+		dec.Message = cut("its place is kept until what is there has ended or come back: "+dec.Message, maxDecisionMessage)
+		return dec
+	}
+	dec.Verdict = v1alpha1.VerdictAdmit
 	return dec
 }
 
@@ -56,72 +85,114 @@ func (dec *Decision) note(t time.Time) {
 	}
 }
 
-// podSet places one podset, or says in dec why not.
-func (d *Decider) podSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, dec *Decision) (v1alpha1.PlacementPodSet, bool) {
-	out := v1alpha1.PlacementPodSet{Name: ps.Name}
-	for _, c := range ps.Shape.Claims {
-		if s.DeviceClass(c.Class) == nil {
-			dec.Reason = v1alpha1.ReasonDeviceClassNotFound
-			dec.Message = fmt.Sprintf("DeviceClass %q of template %q does not exist: create it, the workload starts then", c.Class, c.Template)
-			return out, false
+// podSet returns the ways in which one podset, alone, can be placed and admitted, in the order of preference; only the
+// first where the Workload has no other podset. It is empty, and dec says why, where there is none.
+func (d *Decider) podSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, dec *Decision) []trial {
+	if !r.Policy.Asks(ps.Shape) {
+		t := d.plainPodSet(ctx, s, r, ps, dec)
+		if t.standing.Standing != v1alpha1.StandingFits && !t.coming {
+			dec.explain(t.standing)
+			return nil
+		}
+		return []trial{t}
+	}
+	options := r.Policy.Options(ps.Shape)
+	if message, ok := noClass(s, ps, options); ok {
+		dec.Reason, dec.Message = v1alpha1.ReasonDeviceClassNotFound, message
+		return nil
+	}
+	last := slices.IndexFunc(options, func(o flavors.Option) bool { return admissible(r, ps, o) })
+	if last < 0 {
+		dec.Reason, dec.Message = v1alpha1.ReasonQuotaMismatch, mismatch(r, ps)
+		return nil
+	}
+	for i := last; i < len(options); i++ {
+		if admissible(r, ps, options[i]) {
+			last = i
 		}
 	}
-	last := len(r.Policy.Flavors) - 1
-	only := -1
-	if ps.Assigned != nil {
-		only = r.Policy.Flavor(ps.Assigned.Flavor)
-		if only >= 0 {
-			last = only
-		} else if len(ps.Shape.Claims) > 0 {
-			dec.Reason = v1alpha1.ReasonQuotaMismatch
-			dec.Message = fmt.Sprintf("Kueue assigned flavor %q, which is not one of DevicePolicy %s", ps.Assigned.Flavor, r.Policy.Name)
-			return out, false
+	// best is the standing that says why not: of what Kueue assigned, or else the nearest to fitting.
+	var best *v1alpha1.FlavorStanding
+	var fit []trial
+	for _, o := range options[:last+1] {
+		may := admissible(r, ps, o)
+		if len(fit) > 0 && !r.EveryFlavor && !may {
+			continue
 		}
-	}
-	if len(ps.Shape.Claims) == 0 {
-		return d.plainPodSet(ctx, s, r, ps, dec)
-	}
-	// best is the standing that says why not: of the assigned flavor, or else the nearest to fitting.
-	var best v1alpha1.FlavorStanding
-	found := false
-	for f := 0; f <= last; f++ {
-		t := d.try(ctx, s, r, ps, f)
-		dec.Standings = append(dec.Standings, t.standing)
+		t := d.try(ctx, s, r, ps, o)
 		dec.note(t.until)
-		if (t.standing.Standing == v1alpha1.StandingFits || t.coming) && !found && (only < 0 || f == only) {
-			dec.Coming = dec.Coming || t.coming
-			out.Flavor, out.Charge, out.Nodes = r.Policy.Flavors[f].Name, r.Policy.Charge(ps.Shape, f), t.nodes
-			if found = true; !r.EveryFlavor {
-				return out, true
+		if len(fit) == 0 || r.EveryFlavor {
+			dec.Standings = append(dec.Standings, t.standing)
+		}
+		if !may {
+			continue
+		}
+		if t.standing.Standing == v1alpha1.StandingFits || t.coming {
+			if fit = append(fit, t); len(r.PodSets) == 1 && !r.EveryFlavor && !t.coming {
+				break
 			}
 		}
-		if f == only || only < 0 && (f == 0 || rankOf(t.standing.Standing) < rankOf(best.Standing)) {
-			best = t.standing
+		if best == nil || rankOf(t.standing.Standing) < rankOf(best.Standing) {
+			best = &t.standing
 		}
 	}
-	if !found {
-		dec.explain(best)
+	if len(fit) == 0 {
+		dec.explain(*best)
 	}
-	return out, found
+	slices.SortStableFunc(fit, func(x, y trial) int { // what is there comes before what is on its way
+		return map[bool]int{true: 1}[x.coming] - map[bool]int{true: 1}[y.coming]
+	})
+	return fit
 }
 
-// plainPodSet places a podset without devices, which is decided where Kueue puts it.
-func (d *Decider) plainPodSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, dec *Decision) (v1alpha1.PlacementPodSet, bool) {
-	out := v1alpha1.PlacementPodSet{Name: ps.Name}
-	t := d.try(ctx, s, r, ps, anyFlavor)
-	if ps.Assigned != nil {
-		out.Flavor = ps.Assigned.Flavor
+// admissible says whether an option is one that Kueue reserved quota for; without a reservation every one is.
+func admissible(r *Request, ps *PodSet, o flavors.Option) bool {
+	a := ps.Assigned
+	return a == nil || r.Policy.Flavors[o.Flavor].Name == a.Flavor && (a.Charge == nil || *a.Charge == o.Charge)
+}
+
+// mismatch says why no option is admissible.
+func mismatch(r *Request, ps *PodSet) string {
+	if r.Policy.Flavor(ps.Assigned.Flavor) < 0 {
+		return fmt.Sprintf("Kueue assigned flavor %q, which is not one of DevicePolicy %s", ps.Assigned.Flavor, r.Policy.Name)
 	}
-	t.standing.Flavor = out.Flavor
+	if ps.Assigned.Charge == nil {
+		return fmt.Sprintf("podset %s cannot be served on flavor %q", ps.Name, ps.Assigned.Flavor)
+	}
+	return fmt.Sprintf("Kueue charged %d a pod for podset %s, which nothing that it may have on flavor %q costs", *ps.Assigned.Charge, ps.Name, ps.Assigned.Flavor)
+}
+
+// noClass says which DeviceClass is missing where every option misses one.
+func noClass(s *ledger.Snapshot, ps *PodSet, options []flavors.Option) (string, bool) {
+	message := ""
+	for i := len(options) - 1; i >= 0; i-- {
+		var missing bool
+		if message, missing = missingClass(s, ps, options[i].Variant); !missing {
+			return "", false
+		}
+	}
+	return message, message != ""
+}
+
+// missingClass says which DeviceClass of a variant does not exist.
+func missingClass(s *ledger.Snapshot, ps *PodSet, v flavors.Variant) (string, bool) {
+	for _, c := range ps.Shape.Chosen(v) {
+		if s.DeviceClass(c.Class) == nil {
+			return fmt.Sprintf("DeviceClass %q of template %q does not exist: create it, the workload starts then", c.Class, ps.Shape.Claims[c.Claim].Template), true
+		}
+	}
+	return "", false
+}
+
+// plainPodSet tries a podset without devices, which is decided where Kueue puts it.
+func (d *Decider) plainPodSet(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, dec *Decision) trial {
+	t := d.try(ctx, s, r, ps, flavors.Option{Flavor: anyFlavor})
+	if ps.Assigned != nil {
+		t.standing.Flavor = ps.Assigned.Flavor
+	}
 	dec.Standings = append(dec.Standings, t.standing)
 	dec.note(t.until)
-	if t.standing.Standing != v1alpha1.StandingFits && !t.coming {
-		dec.explain(t.standing)
-		return out, false
-	}
-	dec.Coming = dec.Coming || t.coming
-	out.Nodes = t.nodes
-	return out, true
+	return t
 }
 
 func rankOf(s v1alpha1.Standing) int {

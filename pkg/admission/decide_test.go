@@ -131,7 +131,8 @@ func pods(count int32, devices int64, change func(*PodSet)) PodSet {
 	if devices > 0 {
 		spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
 			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: devices}}}}}
-		ps.Shape.Claims = []flavors.ClaimShape{{Name: "gpu", Template: "t", Spec: spec, Request: "gpu", Class: "gpu", Count: devices}}
+		ps.Shape.Claims = []flavors.ClaimShape{{Name: "gpu", Template: "t", Spec: spec, Requests: []flavors.RequestShape{
+			{Name: "gpu", Alternatives: []flavors.Alternative{{Class: "gpu", Count: devices}}}}}}
 	}
 	if change != nil {
 		change(&ps)
@@ -200,11 +201,11 @@ func TestDecisions(t *testing.T) {
 			}
 		}), one, false},
 		"a selector that no device matches is said": {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 1, func(p *PodSet) {
-			p.Shape.Claims[0].Selectors = []string{`device.attributes["gpu.example.com"].uuid == "none"`}
+			p.Shape.Claims[0].Requests[0].Alternatives[0].Selectors = []string{`device.attributes["gpu.example.com"].uuid == "none"`}
 		})}, false},
 		"a node affinity that no node matches is Impossible":           {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 1, func(p *PodSet) { p.Spec.NodeSelector = map[string]string{"zone": "mars"} })}, false},
 		"nodes that the pod does not want are not the first reason":    {newWorld().node("h1", "h100:8", nil).node("h2", "h100:8", nil).node("h3", "h100:8", nil).held("h1", true, false, 0), []PodSet{pods(1, 8, func(p *PodSet) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "h1"} })}, false},
-		"a class that does not exist is waited for":                    {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 1, func(p *PodSet) { p.Shape.Claims[0].Class = "missing" })}, false},
+		"a class that does not exist is waited for":                    {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 1, func(p *PodSet) { p.Shape.Claims[0].Requests[0].Alternatives[0].Class = "missing" })}, false},
 		"a flavor of Kueue's that the policy does not know is refused": {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 1, assignedTo("l4"))}, false},
 		"no node at all carries the flavor's labels":                   {newWorld(), one, false},
 	} {

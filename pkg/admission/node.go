@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,21 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// nodeFit is one node of a flavor, looked at for one podset.
+// nodeFit is one node of a flavor, looked at for one way to serve one podset.
 type nodeFit struct {
-	node *ledger.Node
-	// devices are those of the flavor on the node.
-	devices []*ledger.Device
-	// matching are those of devices that the podset's claim selects, whoever holds them.
-	matching []*ledger.Device
 	windows
+	ps   *PodSet
+	node *ledger.Node
+	// devices are those of the flavor on the node, and those that it lost.
+	devices []*ledger.Device
+	// wants are the requests of one pod, in the order of its claims; empty for a podset without claims.
+	wants []want
+	// specs are the claims' specs as the option has them, and constraints what they say of several devices.
+	specs       []resourcev1.ResourceClaimSpec
+	constraints []constraint
+	// known holds the patterns of the constraints by book, once they were worked out; nil for too many.
+	known map[book][]pattern
 	// unavailable says why no pod of the podset may run there now; meant is true where only a change of the pod or of
 	// the node's labels would help.
 	unavailable string
@@ -37,10 +41,25 @@ type nodeFit struct {
 	// departed is true for a node that was deleted.
 	departed bool
 	classes  classLister
-	// plain is true for a podset without devices.
-	plain bool
+	// plain is true for a podset without devices. plugin names the extended resource that is a device of the podset's,
+	// which a device plugin serves; empty for none.
+	plain  bool
+	plugin corev1.ResourceName
 	// err is why the claim's selectors cannot be evaluated.
 	err error
+}
+
+// want is one request of a pod.
+type want struct {
+	windows
+	flavors.Chosen
+	// matching are the devices of the flavor that the request selects, whoever holds them.
+	matching []*ledger.Device
+}
+
+// given says whether a device can be given to the request in a book.
+func (w *want) given(dev *ledger.Device, b book) bool {
+	return w.usable(dev, b) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -51,10 +70,30 @@ type stop struct {
 	full bool
 }
 
+// matching returns the devices that any of the requests selects, in order.
+func (n *nodeFit) matching() []*ledger.Device {
+	if len(n.wants) == 1 {
+		return n.wants[0].matching
+	}
+	return slices.DeleteFunc(slices.Clone(n.devices), func(dev *ledger.Device) bool {
+		return !slices.ContainsFunc(n.wants, func(w want) bool { return slices.Contains(w.matching, dev) })
+	})
+}
+
+// device returns one of the flavor's devices, lost ones included, or nil.
+func (n *nodeFit) device(id ledger.DeviceID) *ledger.Device {
+	for _, d := range n.devices {
+		if d.ID == id {
+			return d
+		}
+	}
+	return nil
+}
+
 // free returns how many of the matching devices are free in a book.
 func (n *nodeFit) free(b book) int {
 	c := 0
-	for _, d := range n.matching {
+	for _, d := range n.matching() {
 		if n.usable(d, b) {
 			c++
 		}
@@ -62,47 +101,54 @@ func (n *nodeFit) free(b book) int {
 	return c
 }
 
-// nodesOf returns the nodes that belong to a flavor, with what of them concerns the podset: those that carry the
-// labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned. departed asks for those
-// that were deleted instead.
-func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, flavor int, departed bool) []*nodeFit {
+// nodesOf returns the nodes that belong to an option's flavor, with what of them concerns the podset: those that carry
+// the labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned. departed asks for
+// those that were deleted instead.
+func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, o flavors.Option, departed bool) []*nodeFit {
 	var want map[string]string
 	var tolerations []corev1.Toleration
-	if flavor != anyFlavor {
-		want, tolerations = r.Policy.Flavors[flavor].NodeLabels, r.Policy.Flavors[flavor].Tolerations
+	if o.Flavor != anyFlavor {
+		want, tolerations = r.Policy.Flavors[o.Flavor].NodeLabels, r.Policy.Flavors[o.Flavor].Tolerations
 	}
-	if ps.Assigned != nil && (flavor == anyFlavor || r.Policy.Flavors[flavor].Name == ps.Assigned.Flavor) {
+	if ps.Assigned != nil && (o.Flavor == anyFlavor || r.Policy.Flavors[o.Flavor].Name == ps.Assigned.Flavor) {
 		want, tolerations = ps.Assigned.NodeLabels, ps.Assigned.Tolerations
 	}
 	selector := labels.SelectorFromSet(want)
 	pod := &corev1.Pod{Spec: *ps.Spec}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	tolerations = append(slices.Clone(ps.Spec.Tolerations), tolerations...)
-	var fits []*nodeFit
-	look := func(nodes []*ledger.Node) {
-		for _, n := range nodes {
-			if !selector.Matches(labels.Set(n.Object.Labels)) {
-				continue
-			}
-			f := &nodeFit{node: n, windows: windowsOf(r), classes: classLister{s}, plain: flavor == anyFlavor, departed: departed}
-			f.unavailable, f.meant = unavailable(n, affinity, tolerations)
-			if departed && !f.meant {
-				f.unavailable = fmt.Sprintf("node %s was deleted", n.Name)
-			}
-			if f.unavailable != "" && !f.meant && !departed {
-				f.absentSince = absentSince(n, affinity, tolerations)
-			}
-			if flavor != anyFlavor {
-				f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, flavor), r.Policy, n.Lost, flavor)
-				d.match(s, ps, f)
-			}
-			fits = append(fits, f)
-		}
+	var plugin corev1.ResourceName
+	if o.Flavor != anyFlavor && r.Policy.PlainDevices(ps.Shape) > 0 {
+		plugin = corev1.ResourceName(r.Policy.Spec.QuotaResource)
 	}
+	var specs []resourcev1.ResourceClaimSpec
+	for i := range ps.Shape.Claims {
+		specs = append(specs, ps.Shape.SpecOf(o.Variant, i))
+	}
+	var fits []*nodeFit
+	nodes := s.Nodes()
 	if departed {
-		look(s.Departed())
-	} else {
-		look(s.Nodes())
+		nodes = s.Departed()
+	}
+	for _, n := range nodes {
+		if !selector.Matches(labels.Set(n.Object.Labels)) {
+			continue
+		}
+		f := &nodeFit{
+			windows: windowsOf(r), ps: ps, node: n, departed: departed, specs: specs, classes: classLister{s}, plain: o.Flavor == anyFlavor, plugin: plugin,
+		}
+		f.unavailable, f.meant = unavailable(n, affinity, tolerations)
+		switch {
+		case departed && !f.meant:
+			f.unavailable = fmt.Sprintf("node %s was deleted", n.Name)
+		case f.unavailable != "" && !f.meant:
+			f.absentSince = absentSince(n, affinity, tolerations)
+		}
+		if o.Flavor != anyFlavor {
+			f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, o.Flavor), r.Policy, n.Lost, o.Flavor)
+			d.match(s, f, ps.Shape.Chosen(o.Variant))
+		}
+		fits = append(fits, f)
 	}
 	return fits
 }
@@ -117,12 +163,12 @@ func (d *Decider) ofFlavor(list []*ledger.Device, p *flavors.Policy, devices []l
 	return list
 }
 
-// match keeps the devices that the class and the claim's own selectors accept.
-func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
-	for i := range ps.Shape.Claims {
-		c := &ps.Shape.Claims[i]
-		expressions := ClassSelectors(s.DeviceClass(c.Class))
-		expressions = append(expressions, c.Selectors...)
+// match keeps, for each request, the devices that its class and its own selectors accept.
+func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chosen) {
+	for _, r := range requests {
+		w := want{windows: f.windows, Chosen: r}
+		expressions := ClassSelectors(s.DeviceClass(r.Class))
+		expressions = append(expressions, r.Selectors...)
 		for _, dev := range f.devices {
 			ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, expressions...)
 			if err != nil {
@@ -130,10 +176,12 @@ func (d *Decider) match(s *ledger.Snapshot, ps *PodSet, f *nodeFit) {
 				return
 			}
 			if ok {
-				f.matching = append(f.matching, dev)
+				w.matching = append(w.matching, dev)
 			}
 		}
+		f.wants = append(f.wants, w)
 	}
+	f.constraints = constraints(f.wants, f.specs)
 }
 
 // ClassSelectors returns the CEL expressions of a DeviceClass; none for nil.
@@ -204,139 +252,4 @@ func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tol
 		return fmt.Sprintf("node %s has taint %s, which the pod does not tolerate", n.Name, taint.ToString()), false
 	}
 	return "", false
-}
-
-// most returns how many pods of a podset a node takes in a book, and what stopped the next one. Counts bound it first:
-// the allocator's search takes exponential time where a count alone rules the claims out.
-func (d *Decider) most(ctx context.Context, ps *PodSet, n *nodeFit, b book) (int32, stop) {
-	if n.err != nil {
-		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
-	}
-	if n.departed && !n.available(b) {
-		return 0, stop{}
-	}
-	if n.unavailable != "" && !n.available(b) {
-		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
-	}
-	room := n.room(n.node, b)
-	byRoom, scarce := room.Times(ps.Requests, int64(ps.Count))
-	limit := byRoom
-	per := ps.Shape.Devices()
-	var why stop
-	if byRoom < int64(ps.Count) {
-		why = stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", n.node.Name,
-			amount(scarce, ps.Requests[scarce]), scarce, amount(scarce, max(0, room[scarce])))}
-	}
-	if per > 0 {
-		if byDevices := int64(d.healthy(ps, n, b)) / per; byDevices < limit || byDevices == 0 {
-			limit, why = min(limit, byDevices), d.deviceStop(ps, n, b, per, byDevices)
-		}
-	}
-	if per > 0 && limit > 0 && !flavors.Distinct(n.matching[0].ID.Driver, slices.Concat(n.node.Devices, n.node.Lost)) {
-		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
-	}
-	for k := int32(limit); k > 0; k-- {
-		if _, ok := d.allocate(ctx, ps, n, b, k); ok {
-			return k, why
-		}
-		why = stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: the allocator finds no devices for %d pods together", n.node.Name, k)}
-	}
-	return 0, why
-}
-
-// available says whether a node that is unavailable counts as there in a book.
-func (n *nodeFit) available(b book) bool {
-	switch {
-	case n.meant:
-		return false
-	case b == emptyHealthy:
-		return !n.departed || slices.ContainsFunc(n.matching, func(d *ledger.Device) bool { return n.back(d.Lost, b) })
-	}
-	return n.absentSince != nil && n.back(*n.absentSince, b)
-}
-
-// healthy counts the devices that are usable in a book and free of taints that the claim does not tolerate.
-func (d *Decider) healthy(ps *PodSet, n *nodeFit, b book) int {
-	c := 0
-	for _, dev := range n.matching {
-		if n.usable(dev, b) && (b == emptyHealthy || tainted(ps, dev) == nil) {
-			c++
-		}
-	}
-	return c
-}
-
-// tainted returns the taint for which the allocator would not give a device, or nil.
-func tainted(ps *PodSet, dev *ledger.Device) *resourcev1.DeviceTaint {
-	for i := range dev.Spec.Taints {
-		t := &dev.Spec.Taints[i]
-		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
-			continue
-		}
-		tolerated := false
-		for _, c := range ps.Shape.Claims {
-			for _, tol := range c.Tolerations {
-				tolerated = tolerated || resourceclaim.ToleratesTaint(tol, *t)
-			}
-		}
-		if !tolerated {
-			return t
-		}
-	}
-	return nil
-}
-
-// deviceStop says why a node has too few devices for one more pod than the given number.
-func (d *Decider) deviceStop(ps *PodSet, n *nodeFit, b book, per, pods int64) stop {
-	name := n.node.Name
-	if len(n.devices) == 0 { // nothing is remembered of them either
-		for _, p := range n.node.Pools {
-			if p.State != ledger.PoolFresh {
-				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
-			}
-		}
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
-	}
-	if len(n.matching) == 0 {
-		return stop{reason: v1alpha1.ReasonSelectorMismatch, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors", name, len(n.devices))}
-	}
-	if int64(len(n.matching)) < per {
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(n.matching), per)}
-	}
-	if int64(len(n.matching)) < per*(pods+1) {
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
-			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(n.matching), plural(bounded(int(pods)), "pod"), per)}
-	}
-	var held, freeing, foreign, sick, lost int64
-	example, lostAs := "", v1alpha1.Reason("")
-	for _, dev := range n.matching {
-		switch taint := tainted(ps, dev); {
-		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
-			lost, lostAs = lost+1, lostReason(n.node, dev)
-		case dev.Unusable != "":
-			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
-		case n.overdue(dev) && b != emptyHealthy:
-			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
-		case !n.usable(dev, b) && b == managedGone:
-			foreign++
-		case !n.usable(dev, b):
-			held++
-			if !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
-				freeing++
-			}
-		case taint != nil && b != emptyHealthy:
-			sick, example = sick+1, fmt.Sprintf("device %s has taint %s:%s", dev.ID.Device, taint.Key, taint.Effect)
-		}
-	}
-	switch {
-	case lost > 0 && int64(len(n.matching))-lost < per:
-		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(n.matching))}
-	case sick > 0 && int64(len(n.matching))-sick < per:
-		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(n.matching), example)}
-	case foreign > 0:
-		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(n.matching))}
-	case freeing > 0 && int64(len(n.matching))-held-sick+freeing >= per:
-		return stop{reason: v1alpha1.ReasonDevicesFreeing, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that are ending", name, freeing, len(n.matching))}
-	}
-	return stop{reason: v1alpha1.ReasonDevicesInUse, message: fmt.Sprintf("node %s: %d of %d devices are in use, a pod asks for %d", name, held, len(n.matching), per)}
 }

@@ -60,7 +60,7 @@ func (r *reasons) empty(p *flavors.Policy, ps *PodSet) {
 		return
 	}
 	what := "the labels that Kueue gives to the pods"
-	if len(ps.Shape.Claims) > 0 {
+	if p.Asks(ps.Shape) {
 		what = "the flavor's labels"
 	}
 	r.counts = append(r.counts, v1alpha1.StandingReason{
@@ -88,6 +88,9 @@ func (dec *Decision) explain(s v1alpha1.FlavorStanding) {
 	name := "flavor " + s.Flavor
 	if s.Flavor == "" {
 		name = "podset " + s.PodSet
+	}
+	if s.Alternative != "" {
+		name = "alternative " + s.Alternative + " on " + name
 	}
 	parts := make([]string, 0, len(s.Reasons))
 	for _, r := range s.Reasons {

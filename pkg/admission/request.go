@@ -51,6 +51,8 @@ type PodSet struct {
 type Assigned struct {
 	// Flavor is the ResourceFlavor of the policy's quotaResource, or that of cpu for a podset without devices.
 	Flavor string
+	// Charge is what one pod was charged of the policy's quotaResource beside what its containers ask for; nil is any.
+	Charge *int64
 	// NodeLabels and Tolerations are those of all its ResourceFlavors together, which Kueue gives to the pods.
 	NodeLabels  map[string]string
 	Tolerations []corev1.Toleration

@@ -3,25 +3,34 @@ package admission
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // anyFlavor is the flavor index of a podset that asks for no devices.
 const anyFlavor = -1
 
-// trial is what came out for one podset on one flavor.
+// trial is what came out for one podset with one option.
 type trial struct {
+	option   flavors.Option
 	standing v1alpha1.FlavorStanding
-	// nodes is the promise where the standing is Fits, or Coming is true.
+	// fits are the nodes that were looked at.
+	fits []*nodeFit
+	// nodes is the promise where the standing is Fits, or coming is true.
 	nodes []v1alpha1.PlacementNode
 	// coming says that the promise counts on what is freeing or was lost within the grace.
 	coming bool
 	// returning says that the podset would fit if nothing but what was lost within the grace came back.
 	returning bool
+	// settled says, where the standing is Impossible, that no inventory was lost, is stale or has come just now; largest is
+	// then how many devices one node has at most for a request.
+	settled bool
+	largest int64
 	// until is when the answer may change by time alone; zero for never.
 	until time.Time
 }
@@ -32,17 +41,26 @@ type candidate struct {
 	count int32
 }
 
-// try takes the standing of one flavor for one podset: Fits on the book as it is, else Busy, Blocked or Impossible on
+// try takes the standing of one option for one podset: Fits on the book as it is, else Busy, Blocked or Impossible on
 // the more hopeful ones. The reasons are those of the book before the one on which it would fit.
-func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, flavor int) trial {
-	t := trial{standing: v1alpha1.FlavorStanding{PodSet: ps.Name}}
-	if flavor != anyFlavor {
-		t.standing.Flavor = r.Policy.Flavors[flavor].Name
+func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *PodSet, o flavors.Option) trial {
+	t := trial{option: o, standing: v1alpha1.FlavorStanding{PodSet: ps.Name, Alternative: ps.Shape.AlternativeOf(o.Variant)}}
+	if o.Flavor != anyFlavor {
+		t.standing.Flavor = r.Policy.Flavors[o.Flavor].Name
 	}
-	nodes := d.nodesOf(s, r, ps, flavor, false)
+	if class, ok := missingClass(s, ps, o.Variant); ok {
+		t.standing.Standing = v1alpha1.StandingBlocked
+		t.standing.Reasons = []v1alpha1.StandingReason{{Reason: v1alpha1.ReasonDeviceClassNotFound, Message: class}}
+		return t
+	}
+	nodes := d.nodesOf(s, r, ps, o, false)
+	t.fits = nodes
 	t.standing.Nodes = bounded(len(nodes))
 	for _, n := range nodes {
 		t.standing.Devices += bounded(len(n.devices))
+		if n.plugin != "" {
+			t.standing.Devices += bounded(int(min(n.node.Allocatable[n.plugin], math.MaxInt32)))
+		}
 	}
 	t.until = until(nodes)
 	on, reasons := d.place(ctx, r, ps, nodes, asIs)
@@ -65,10 +83,12 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
-	if on, reasons = d.place(ctx, r, ps, append(nodes, d.nodesOf(s, r, ps, flavor, true)...), emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
+	all := append(nodes, d.nodesOf(s, r, ps, o, true)...)
+	if on, reasons = d.place(ctx, r, ps, all, emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
+	t.settled, t.largest = settled(nodes), largest(nodes)
 	return t
 }
 
@@ -80,7 +100,7 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 	var fits []candidate
 	var total int64
 	for _, n := range nodes {
-		k, stop := d.most(ctx, ps, n, b)
+		k, stop := d.most(ctx, n, b)
 		if k < ps.Count {
 			why.add(stop)
 		}
@@ -98,20 +118,20 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 	}
 	order(r.Policy.Spec.Ordering, fits, b)
 	left := ps.Count
-	var placed []v1alpha1.PlacementNode
+	placed := []v1alpha1.PlacementNode{}
 	for _, c := range fits {
 		if left == 0 {
 			break
 		}
 		k := min(left, c.count)
-		requests, ok := d.allocate(ctx, ps, c.fit, b, k)
-		if !ok {
+		shares, a := d.allocate(ctx, []part{{c.fit, k}}, b)
+		if a != yes {
 			continue
 		}
-		placed = append(placed, v1alpha1.PlacementNode{Name: c.fit.node.Name, Slots: k, Requests: requests})
+		placed = append(placed, promised(c.fit, shares[0]))
 		left -= k
 	}
-	if left > 0 { // fewer pods than the most that a node takes always fit on it, so the context ended
+	if left > 0 { // fewer pods than the most that a node takes fit on it, so a search was cut short
 		why.add(stop{reason: v1alpha1.ReasonUndecided, message: "the search was cut short"})
 		return nil, why
 	}
@@ -129,6 +149,24 @@ func order(o v1alpha1.Ordering, fits []candidate, b book) {
 		}
 		return cmp.Or(cmp.Compare(x.fit.free(b), y.fit.free(b)), cmp.Compare(x.count, y.count), cmp.Compare(x.fit.node.Name, y.fit.node.Name))
 	})
+}
+
+// promised writes what a node gives to some pods of a podset, their shares one after another.
+func promised(n *nodeFit, pods []share) v1alpha1.PlacementNode {
+	out := v1alpha1.PlacementNode{Name: n.node.Name, Slots: bounded(len(pods))}
+	for w := range n.wants {
+		r := v1alpha1.PlacementRequest{Claim: n.ps.Shape.Claims[n.wants[w].Claim].Name, Request: n.wants[w].Name}
+		for _, sh := range pods {
+			for _, dev := range sh[w] {
+				r.Devices = append(r.Devices, dev.ID.String())
+			}
+		}
+		out.Requests = append(out.Requests, r)
+	}
+	slices.SortFunc(out.Requests, func(x, y v1alpha1.PlacementRequest) int {
+		return cmp.Or(cmp.Compare(x.Claim, y.Claim), cmp.Compare(x.Request, y.Request))
+	})
+	return out
 }
 
 func bounded(n int) int32 { return int32(min(n, 1<<30)) }

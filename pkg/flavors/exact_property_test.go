@@ -30,7 +30,7 @@ func TestExactSelectsAnySubset(t *testing.T) {
 		}
 		promise := rapid.Permutation(own).Draw(t, "order")[:rapid.IntRange(1, len(own)).Draw(t, "count")]
 		promised := pick(devices, promise...)
-		spec, refusal := p.Exact(m, claim(int64(len(promised))), 0, promised, devices)
+		spec, refusal := exact(p, m, claim(int64(len(promised))), 0, promised, devices)
 		if apart := tellable(devices[:len(own)]); apart != (refusal == nil) {
 			t.Fatalf("the devices can be told apart: %v, refusal: %v", apart, refusal)
 		}

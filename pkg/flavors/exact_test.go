@@ -53,13 +53,19 @@ func pick(devices []ledger.Device, indices ...int) []*ledger.Device {
 
 // claim asks for n devices, with the user's selectors.
 func claim(n int64, expressions ...string) flavors.ClaimShape {
-	c := flavors.ClaimShape{Name: "gpus", Template: "eight", Request: "gpu", Class: gpuDriver, Count: n, Selectors: expressions}
+	c := flavors.ClaimShape{Name: "gpus", Template: "eight", Requests: []flavors.RequestShape{
+		{Name: "gpu", Alternatives: []flavors.Alternative{{Class: gpuDriver, Count: n, Selectors: expressions}}}}}
 	c.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
 		DeviceClassName: gpuDriver, Count: n, Selectors: selectors(expressions...),
 		Tolerations: []resourcev1.DeviceToleration{{Key: "example.com/worn", Operator: resourcev1.DeviceTolerationOpExists}},
 	}}}
 	c.Spec.Devices.Config = []resourcev1.DeviceClaimConfiguration{{Requests: []string{"gpu"}}}
 	return c
+}
+
+// exact cuts a claim of one request.
+func exact(p *flavors.Policy, m *flavors.Matcher, c flavors.ClaimShape, flavor int, devices []*ledger.Device, onNode []ledger.Device) (resourcev1.ResourceClaimSpec, *flavors.Refusal) {
+	return p.Exact(m, c, flavor, []flavors.Pick{{Devices: devices}}, onNode)
 }
 
 // accepting resolves a policy of flavors that accept the given expressions, in order.
@@ -198,7 +204,7 @@ func TestExactSelectsThePromisedDevicesAndNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := accepting(t, nil, []string{`device.driver == "` + gpuDriver + `"`})
 			promised := pick(c.devices, c.promise...)
-			spec, refusal := p.Exact(flavors.NewMatcher(), claim(int64(len(promised))), 0, promised, c.devices)
+			spec, refusal := exact(p, flavors.NewMatcher(), claim(int64(len(promised))), 0, promised, c.devices)
 			if refusal != nil {
 				t.Fatalf("refused: %v", refusal)
 			}
@@ -214,8 +220,8 @@ func TestExactDoesNotDependOnTheOrderOfDevices(t *testing.T) {
 	devices := node(gpuDriver, attributes{"uuid": text("a")}, attributes{"uuid": text("b")}, attributes{"uuid": text("c")})
 	reversed := slices.Clone(devices)
 	slices.Reverse(reversed)
-	a, _ := p.Exact(flavors.NewMatcher(), claim(2), 0, pick(devices, 0, 2), devices)
-	b, _ := p.Exact(flavors.NewMatcher(), claim(2), 0, pick(reversed, 0, 2), reversed)
+	a, _ := exact(p, flavors.NewMatcher(), claim(2), 0, pick(devices, 0, 2), devices)
+	b, _ := exact(p, flavors.NewMatcher(), claim(2), 0, pick(reversed, 0, 2), reversed)
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Errorf("specs differ (-one order +other):\n%s", diff)
 	}
@@ -226,7 +232,7 @@ func TestExactKeepsTheRestOfTheClaim(t *testing.T) {
 	devices := node(gpuDriver, attributes{"uuid": text("a")}, attributes{"uuid": text("b")})
 	c := claim(1, `device.attributes["gpu.example.com"].uuid != ""`)
 	before := *c.Spec.DeepCopy()
-	spec, refusal := p.Exact(flavors.NewMatcher(), c, 0, pick(devices, 0), devices)
+	spec, refusal := exact(p, flavors.NewMatcher(), c, 0, pick(devices, 0), devices)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -272,7 +278,7 @@ func TestExactHoldsTheFlavorAndThePolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := accepting(t, constrained, c.flavors...)
 			then := as("a100", "ok")
-			spec, refusal := p.Exact(flavors.NewMatcher(), claim(1), c.flavor, pick(then, 0), then)
+			spec, refusal := exact(p, flavors.NewMatcher(), claim(1), c.flavor, pick(then, 0), then)
 			if refusal != nil {
 				t.Fatal(refusal)
 			}
@@ -337,7 +343,7 @@ func TestExactRefusesWhatTheAPIServerWould(t *testing.T) {
 			if asked == 0 {
 				asked = int64(len(c.promise))
 			}
-			_, refusal := p.Exact(flavors.NewMatcher(), claim(asked, c.user...), 0, c.promise, c.onNode)
+			_, refusal := exact(p, flavors.NewMatcher(), claim(asked, c.user...), 0, c.promise, c.onNode)
 			if refusal == nil {
 				t.Fatal("it was not refused")
 			}
@@ -348,7 +354,7 @@ func TestExactRefusesWhatTheAPIServerWould(t *testing.T) {
 	}
 	t.Run("32 selectors are taken", func(t *testing.T) {
 		p := accepting(t, nil, many("flavor", 8))
-		spec, refusal := p.Exact(flavors.NewMatcher(), claim(1, many("user", 23)...), 0, pick(uuid, 1), uuid)
+		spec, refusal := exact(p, flavors.NewMatcher(), claim(1, many("user", 23)...), 0, pick(uuid, 1), uuid)
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
@@ -365,7 +371,7 @@ func TestExactRefusesWhatTheAPIServerWould(t *testing.T) {
 			all = append(all, i)
 		}
 		devices := node(gpuDriver, append(list, attributes{"uuid": text("b")})...)
-		spec, refusal := p.Exact(flavors.NewMatcher(), claim(int64(len(all))), 0, pick(devices, all...), devices)
+		spec, refusal := exact(p, flavors.NewMatcher(), claim(int64(len(all))), 0, pick(devices, all...), devices)
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
@@ -391,7 +397,7 @@ func TestExactLeavesOutANegationThatCostsTooMuch(t *testing.T) {
 	earlier = append(earlier, costly(1000))
 	p := accepting(t, nil, earlier, []string{"true"})
 	devices := node(gpuDriver, attributes{"uuid": text("a")}, attributes{"uuid": text("b")})
-	spec, refusal := p.Exact(flavors.NewMatcher(), claim(1), 1, pick(devices, 0), devices)
+	spec, refusal := exact(p, flavors.NewMatcher(), claim(1), 1, pick(devices, 0), devices)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

@@ -16,17 +16,78 @@ import (
 // maxCELBytes bounds all expressions of a narrowed claim together.
 const maxCELBytes = 10 << 10
 
-// Exact returns a claim spec that only the given devices can satisfy: the user's spec with its request cut to them,
-// to the flavor, to no earlier flavor, to the policy's constraints and to the user's own selectors, in that order; the
-// first expression is false on every other device, so the rest is evaluated on the given ones alone. onNode holds
-// every device of the node, from which the given ones must be told. A refusal says why it cannot be done.
-func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.Device, onNode []ledger.Device) (resourcev1.ResourceClaimSpec, *Refusal) {
-	if int64(len(devices)) != c.Count {
-		return resourcev1.ResourceClaimSpec{}, unsupportedf("claim %q asks for %d devices, %d are promised", c.Name, c.Count, len(devices))
+// Pick is the devices that one request of a claim is promised.
+type Pick struct {
+	// Request and Alternative are indices into the claim's shape.
+	Request, Alternative int
+	Devices              []*ledger.Device
+}
+
+// Exact returns a claim spec that only the given devices can satisfy: the user's spec with each request cut to its
+// devices, to the flavor, to no earlier flavor, to the policy's constraints and to the user's own selectors, in that
+// order; the first expression is false on every other device, so the rest is evaluated on the given ones alone. A
+// firstAvailable keeps the one subrequest that was picked. There is one pick for each request; onNode holds every device
+// of the node, from which the given ones must be told. A refusal says why it cannot be done.
+func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, picks []Pick, onNode []ledger.Device) (resourcev1.ResourceClaimSpec, *Refusal) {
+	var none resourcev1.ResourceClaimSpec
+	choice, refusal := c.choice(picks)
+	if refusal != nil {
+		return none, refusal
 	}
+	spec := c.cut(choice)
+	total := 0
+	for _, pick := range picks {
+		a := &c.Requests[pick.Request].Alternatives[pick.Alternative]
+		expressions, refusal := p.narrowed(m, a, flavor, pick.Devices, onNode)
+		if refusal != nil {
+			return none, refusal
+		}
+		for _, e := range expressions {
+			total += len(e)
+		}
+		if len(expressions) > resourcev1.DeviceSelectorsMaxSize || total > maxCELBytes {
+			return none, unsupportedf("claim %q: %d selectors of %d bytes together are too many to cut it to the promised devices (at most %d and %d)",
+				c.Name, len(expressions), total, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
+		}
+		selectors := make([]resourcev1.DeviceSelector, len(expressions))
+		for i, x := range expressions {
+			selectors[i].CEL = &resourcev1.CELDeviceSelector{Expression: x}
+		}
+		if e := spec.Devices.Requests[pick.Request].Exactly; e != nil {
+			e.AllocationMode, e.Count, e.Selectors = resourcev1.DeviceAllocationModeExactCount, a.Count, selectors
+			continue
+		}
+		s := &spec.Devices.Requests[pick.Request].FirstAvailable[0]
+		s.AllocationMode, s.Count, s.Selectors = resourcev1.DeviceAllocationModeExactCount, a.Count, selectors
+	}
+	return spec, nil
+}
+
+// choice returns the alternative that was picked, by request, having held the picks against the claim.
+func (c *ClaimShape) choice(picks []Pick) ([]int, *Refusal) {
+	if len(picks) != len(c.Requests) {
+		return nil, unsupportedf("claim %q has %d requests, devices are promised for %d", c.Name, len(c.Requests), len(picks))
+	}
+	choice := make([]int, len(c.Requests))
+	seen := make([]bool, len(c.Requests))
+	for _, pick := range picks {
+		if pick.Request >= len(c.Requests) || seen[pick.Request] || pick.Alternative >= len(c.Requests[pick.Request].Alternatives) {
+			return nil, unsupportedf("claim %q has no request for what is promised", c.Name)
+		}
+		a := c.Requests[pick.Request].Alternatives[pick.Alternative]
+		if int64(len(pick.Devices)) != a.Count {
+			return nil, unsupportedf("claim %q asks for %d devices, %d are promised", c.Name, a.Count, len(pick.Devices))
+		}
+		seen[pick.Request], choice[pick.Request] = true, pick.Alternative
+	}
+	return choice, nil
+}
+
+// narrowed returns the expressions of one request that is cut to its devices.
+func (p *Policy) narrowed(m *Matcher, a *Alternative, flavor int, devices []*ledger.Device, onNode []ledger.Device) ([]string, *Refusal) {
 	first, ok := identify(devices, onNode)
 	if !ok {
-		return resourcev1.ResourceClaimSpec{}, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(devices))
+		return nil, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(devices))
 	}
 	expressions := []string{first}
 	expressions = append(expressions, p.Flavors[flavor].Selectors...)
@@ -37,23 +98,7 @@ func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, devices []*ledger.D
 		}
 	}
 	expressions = append(expressions, p.Constraints...)
-	expressions = append(expressions, c.Selectors...)
-	total := 0
-	for _, e := range expressions {
-		total += len(e)
-	}
-	if len(expressions) > resourcev1.DeviceSelectorsMaxSize || total > maxCELBytes {
-		return resourcev1.ResourceClaimSpec{}, unsupportedf("claim %q: %d selectors of %d bytes together are too many to cut it to the promised devices (at most %d and %d)",
-			c.Name, len(expressions), total, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
-	}
-	spec := *c.Spec.DeepCopy()
-	e := spec.Devices.Requests[0].Exactly
-	e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeExactCount, c.Count
-	e.Selectors = nil
-	for _, x := range expressions {
-		e.Selectors = append(e.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: x}})
-	}
-	return spec, nil
+	return append(expressions, a.Selectors...), nil
 }
 
 func parenthesized(expressions []string) []string {

@@ -1,17 +1,23 @@
 package flavors
 
 import (
-	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-
-	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
 
-// Shape is what one pod of a podset asks for in devices. A Shape without claims asks for none.
+// maxVariants bounds in how many ways the alternatives of a pod's requests can be combined.
+const maxVariants = 64
+
+// Shape is what one pod of a podset asks for in devices. It is read-only.
 type Shape struct {
+	// Claims are in the order of the pod's spec.resourceClaims; empty where it has none.
 	Claims []ClaimShape
+	// Plain holds the extended resources that the containers ask for, as kube-scheduler counts them for one pod; nil for
+	// none. Which of them are devices is for a Policy to say.
+	Plain map[corev1.ResourceName]int64
 }
 
 // ClaimShape is one claim of a pod, made from a template.
@@ -22,159 +28,172 @@ type ClaimShape struct {
 	Template string
 	// Spec is the template's claim spec.
 	Spec resourcev1.ResourceClaimSpec
-	// Request, Class, Count, Selectors and Tolerations are those of its one exact request. Selectors are CEL.
-	Request     string
-	Class       string
-	Count       int64
+	// Requests are those of Spec, in its order.
+	Requests []RequestShape
+}
+
+// RequestShape is one request of a claim.
+type RequestShape struct {
+	Name string
+	// Alternatives are in the user's order of preference: the subrequests of firstAvailable, or the one of exactly.
+	Alternatives []Alternative
+}
+
+// Alternative is one way to serve a request.
+type Alternative struct {
+	// Sub is the subrequest's name in firstAvailable; empty for exactly.
+	Sub string
+	// Class is the DeviceClass.
+	Class string
+	// Count is how many devices it takes, at least 1.
+	Count int64
+	// Selectors are the user's own CEL expressions.
 	Selectors   []string
 	Tolerations []resourcev1.DeviceToleration
 }
 
-// Refusal says why a podset cannot be decided, with the field that its owner can change.
-type Refusal struct {
-	Reason  v1alpha1.Reason
-	Message string
+// Variant is one choice of alternative for each request of a Shape: its index, by request, in the order of the claims
+// and of the requests in each.
+type Variant []int
+
+// Chosen is one request of a Shape as a Variant has it.
+type Chosen struct {
+	// Claim and Request are indices into the Shape.
+	Claim, Request int
+	// Name is the request's name, or request/subrequest.
+	Name string
+	Alternative
 }
 
-// Devices returns how many devices one pod asks for.
-func (s Shape) Devices() int64 {
-	var n int64
+// Variants returns every choice of alternatives that a claim's limit of devices allows, in the user's order of
+// preference: the first request's order counts most. A Shape without claims has one, which is empty.
+func (s Shape) Variants() []Variant {
+	variants := []Variant{{}}
 	for _, c := range s.Claims {
-		n += c.Count
+		for _, r := range c.Requests {
+			var longer []Variant
+			for _, v := range variants {
+				for a := range r.Alternatives {
+					longer = append(longer, append(slices.Clone(v), a))
+				}
+			}
+			variants = longer
+		}
+	}
+	return slices.DeleteFunc(variants, func(v Variant) bool {
+		devices := make([]int64, len(s.Claims))
+		return slices.ContainsFunc(s.Chosen(v), func(r Chosen) bool {
+			devices[r.Claim] += r.Count
+			return devices[r.Claim] > resourcev1.AllocationResultsMaxSize
+		})
+	})
+}
+
+// Chosen returns the requests of a Shape as a Variant has them, in order. A Variant of another Shape gives nil.
+func (s Shape) Chosen(v Variant) []Chosen {
+	var out []Chosen
+	for c := range s.Claims {
+		for r := range s.Claims[c].Requests {
+			request := &s.Claims[c].Requests[r]
+			if len(out) >= len(v) || v[len(out)] >= len(request.Alternatives) {
+				return nil
+			}
+			a := request.Alternatives[v[len(out)]]
+			out = append(out, Chosen{Claim: c, Request: r, Name: a.name(request.Name), Alternative: a})
+		}
+	}
+	return out
+}
+
+func (a Alternative) name(request string) string {
+	if a.Sub == "" {
+		return request
+	}
+	return request + "/" + a.Sub
+}
+
+// Devices returns how many devices one pod asks for by claim, as a Variant has it.
+func (s Shape) Devices(v Variant) int64 {
+	var n int64
+	for _, r := range s.Chosen(v) {
+		n += r.Count
 	}
 	return n
 }
 
-// ShapeOf reads the claims of a pod spec; template returns nil for one that does not exist. The shape is complete
-// only where there is no refusal.
-func ShapeOf(spec *corev1.PodSpec, template func(name string) *resourcev1.ResourceClaimTemplate) (Shape, *Refusal) {
-	var s Shape
-	if r := unsupportedPod(spec); r != nil {
-		return s, r
-	}
-	for i := range spec.ResourceClaims {
-		pc := &spec.ResourceClaims[i]
-		field := fmt.Sprintf("spec.resourceClaims[%q]", pc.Name)
-		if pc.ResourceClaimTemplateName == nil {
-			return s, unsupportedf("%s.resourceClaimName is not supported yet: use resourceClaimTemplateName", field)
+// AlternativeOf names the subrequests that a Variant has chosen, as request/subrequest, joined by commas; empty where
+// no request has any.
+func (s Shape) AlternativeOf(v Variant) string {
+	var names []string
+	for _, r := range s.Chosen(v) {
+		if r.Sub != "" {
+			names = append(names, r.Name)
 		}
-		t := template(*pc.ResourceClaimTemplateName)
-		if t == nil {
-			return s, &Refusal{v1alpha1.ReasonClaimTemplateNotFound, fmt.Sprintf("ResourceClaimTemplate %q does not exist: create it, the workload starts then", *pc.ResourceClaimTemplateName)}
-		}
-		c, r := claimShape(t)
-		if r != nil {
-			return s, r
-		}
-		c.Name, c.Template = pc.Name, t.Name
-		s.Claims = append(s.Claims, c)
 	}
-	if len(s.Claims) > 1 {
-		return s, unsupportedf("spec.resourceClaims: %d claims a pod are not supported yet: use one", len(s.Claims))
-	}
-	return s, nil
+	return strings.Join(names, ",")
 }
 
-// unsupportedPod refuses what the ledger does not model and kube-scheduler does look at, since a pin must never make
-// a pod unschedulable.
-func unsupportedPod(spec *corev1.PodSpec) *Refusal {
-	if spec.NodeName != "" {
-		return unsupportedf("spec.nodeName is not supported: leave the node to Plimsoll")
-	}
-	if spec.SchedulerName != "" && spec.SchedulerName != corev1.DefaultSchedulerName {
-		return unsupportedf("spec.schedulerName %q is not supported: use %q", spec.SchedulerName, corev1.DefaultSchedulerName)
-	}
-	if a := spec.Affinity; a != nil {
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return unsupportedf("spec.affinity.podAffinity is not supported yet: take the required terms out")
-		}
-		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return unsupportedf("spec.affinity.podAntiAffinity is not supported yet: take the required terms out")
+// SpecOf returns the spec of one claim as a Variant has it: each firstAvailable holds the chosen subrequest alone.
+func (s Shape) SpecOf(v Variant, claim int) resourcev1.ResourceClaimSpec {
+	c := &s.Claims[claim]
+	choice := make([]int, 0, len(c.Requests))
+	for _, r := range s.Chosen(v) {
+		if r.Claim == claim {
+			choice = append(choice, slices.IndexFunc(c.Requests[r.Request].Alternatives, func(a Alternative) bool { return a.Sub == r.Sub }))
 		}
 	}
-	for i := range spec.TopologySpreadConstraints {
-		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
-			return unsupportedf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet: use ScheduleAnyway", i)
-		}
-	}
-	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return unsupportedf("spec.volumes[%q]: persistent volumes are not supported yet: use another kind of volume", v.Name)
-		}
-	}
-	containers := append(append([]corev1.Container{}, spec.InitContainers...), spec.Containers...)
-	for i := range containers {
-		for _, port := range containers[i].Ports {
-			if port.HostPort != 0 || spec.HostNetwork { // with hostNetwork every port of a pod becomes a host port
-				return unsupportedf("spec.containers[%q].ports: ports of the host are not supported yet: take hostPort, or the ports of a pod with hostNetwork, out", containers[i].Name)
+	return c.cut(choice)
+}
+
+// Find returns the indices of a request and its alternative by the name that a promise gives them: request, or
+// request/subrequest. ok is false where the claim has none of that name.
+func (c *ClaimShape) Find(name string) (request, alternative int, ok bool) {
+	for r := range c.Requests {
+		for a := range c.Requests[r].Alternatives {
+			if c.Requests[r].Alternatives[a].name(c.Requests[r].Name) == name {
+				return r, a, true
 			}
 		}
 	}
-	return nil
+	return 0, 0, false
 }
 
-func claimShape(t *resourcev1.ResourceClaimTemplate) (ClaimShape, *Refusal) {
-	spec := t.Spec.Spec
-	c := ClaimShape{Spec: spec}
-	refuse := func(format string, args ...any) (ClaimShape, *Refusal) {
-		return c, unsupportedf("ResourceClaimTemplate %q: "+format, append([]any{t.Name}, args...)...)
-	}
-	if n := len(spec.Devices.Requests); n != 1 {
-		return refuse("spec.devices.requests has %d requests, one is supported so far: use one", n)
-	}
-	if len(spec.Devices.Constraints) > 0 {
-		return refuse("spec.devices.constraints is not supported yet: take it out")
-	}
-	r := &spec.Devices.Requests[0]
-	if len(r.FirstAvailable) > 0 || r.Exactly == nil {
-		return refuse("spec.devices.requests[%q].firstAvailable is not supported yet: use exactly", r.Name)
-	}
-	e := r.Exactly
-	switch {
-	case e.AllocationMode != "" && e.AllocationMode != resourcev1.DeviceAllocationModeExactCount:
-		return refuse("spec.devices.requests[%q].exactly.allocationMode %s is not supported yet: use ExactCount", r.Name, e.AllocationMode)
-	case e.AdminAccess != nil && *e.AdminAccess:
-		return refuse("spec.devices.requests[%q].exactly.adminAccess is not supported yet: take it out", r.Name)
-	case e.Capacity != nil && len(e.Capacity.Requests) > 0:
-		return refuse("spec.devices.requests[%q].exactly.capacity is not supported yet: take it out", r.Name)
-	}
-	c.Request, c.Class, c.Count, c.Tolerations = r.Name, e.DeviceClassName, max(1, e.Count), e.Tolerations
-	for i, s := range e.Selectors {
-		if s.CEL == nil {
-			return refuse("spec.devices.requests[%q].exactly.selectors[%d] is of an unknown kind: use cel", r.Name, i)
+// cut returns the claim's spec with the chosen subrequest of each firstAvailable alone. Constraints and configuration
+// stay for the requests and subrequests that are left.
+func (c *ClaimShape) cut(choice []int) resourcev1.ResourceClaimSpec {
+	spec := *c.Spec.DeepCopy()
+	gone := map[string]bool{}
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		if len(r.FirstAvailable) == 0 {
+			continue
 		}
-		c.Selectors = append(c.Selectors, s.CEL.Expression)
+		for a := range r.FirstAvailable {
+			gone[r.Name+"/"+r.FirstAvailable[a].Name] = a != choice[i]
+		}
+		r.FirstAvailable = r.FirstAvailable[choice[i] : choice[i]+1]
 	}
-	if c.Count > resourcev1.AllocationResultsMaxSize {
-		return refuse("spec.devices.requests[%q].exactly.count is %d, a claim holds at most %d devices: ask for fewer", r.Name, c.Count, resourcev1.AllocationResultsMaxSize)
+	// An empty list means every request, so what names only subrequests that are gone goes as a whole.
+	left := func(names []string) ([]string, bool) {
+		if len(names) == 0 {
+			return names, true
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return gone[n] })
+		return names, len(names) > 0
 	}
-	return c, nil
-}
-
-func unsupportedf(format string, args ...any) *Refusal {
-	return &Refusal{v1alpha1.ReasonClaimUnsupported, fmt.Sprintf(format, args...)}
-}
-
-// Charge returns what one pod of the shape costs on a flavor, in units of the policy's quotaResource.
-func (p *Policy) Charge(s Shape, flavor int) int64 {
-	return s.Devices() * p.Flavors[flavor].ChargePerDevice
-}
-
-// UniformCharge says whether a shape costs the same on each of the given flavors, and how much. Without flavors it
-// looks at all.
-func (p *Policy) UniformCharge(s Shape, flavors ...int) (int64, bool) {
-	if len(flavors) == 0 {
-		for i := range p.Flavors {
-			flavors = append(flavors, i)
+	constraints, config := spec.Devices.Constraints, spec.Devices.Config
+	spec.Devices.Constraints, spec.Devices.Config = nil, nil
+	for _, x := range constraints {
+		var ok bool
+		if x.Requests, ok = left(x.Requests); ok {
+			spec.Devices.Constraints = append(spec.Devices.Constraints, x)
 		}
 	}
-	if len(flavors) == 0 {
-		return 0, false
-	}
-	for _, f := range flavors {
-		if p.Charge(s, f) != p.Charge(s, flavors[0]) {
-			return 0, false
+	for _, x := range config {
+		var ok bool
+		if x.Requests, ok = left(x.Requests); ok {
+			spec.Devices.Config = append(spec.Devices.Config, x)
 		}
 	}
-	return p.Charge(s, flavors[0]), true
+	return spec
 }

@@ -1,6 +1,7 @@
 package flavors_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +30,18 @@ func template(change ...func(*resourcev1.ExactDeviceRequest)) *resourcev1.Resour
 	return t
 }
 
+// alternatives makes the template's first request, or adds one where it has another name, of subrequests.
+func alternatives(name string, subs ...resourcev1.DeviceSubRequest) func(*resourcev1.ResourceClaimTemplate) {
+	return func(t *resourcev1.ResourceClaimTemplate) {
+		r := resourcev1.DeviceRequest{Name: name, FirstAvailable: subs}
+		if have := t.Spec.Spec.Devices.Requests; len(have) > 0 && have[0].Name == name {
+			have[0] = r
+			return
+		}
+		t.Spec.Spec.Devices.Requests = append(t.Spec.Spec.Devices.Requests, r)
+	}
+}
+
 func shapeOf(spec *corev1.PodSpec, templates ...*resourcev1.ResourceClaimTemplate) (flavors.Shape, *flavors.Refusal) {
 	return flavors.ShapeOf(spec, func(name string) *resourcev1.ResourceClaimTemplate {
 		for _, t := range templates {
@@ -40,6 +53,9 @@ func shapeOf(spec *corev1.PodSpec, templates ...*resourcev1.ResourceClaimTemplat
 	})
 }
 
+// devicesOf counts what one pod asks for in the user's first choice.
+func devicesOf(s flavors.Shape) int64 { return s.Devices(s.Variants()[0]) }
+
 func TestShapeOfReadsTheClaim(t *testing.T) {
 	spec := podSet("main").Template.Spec
 	tpl := template()
@@ -48,30 +64,32 @@ func TestShapeOfReadsTheClaim(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	want := flavors.Shape{Claims: []flavors.ClaimShape{{
-		Name: "gpus", Template: "eight", Spec: tpl.Spec.Spec, Request: "gpu", Class: "gpu.example.com", Count: 8,
-		Selectors:   []string{`device.attributes["gpu.example.com"].model == "h100"`},
-		Tolerations: []resourcev1.DeviceToleration{{Key: "example.com/worn", Operator: resourcev1.DeviceTolerationOpExists}},
+		Name: "gpus", Template: "eight", Spec: tpl.Spec.Spec, Requests: []flavors.RequestShape{{Name: "gpu", Alternatives: []flavors.Alternative{{
+			Class: "gpu.example.com", Count: 8,
+			Selectors:   []string{`device.attributes["gpu.example.com"].model == "h100"`},
+			Tolerations: []resourcev1.DeviceToleration{{Key: "example.com/worn", Operator: resourcev1.DeviceTolerationOpExists}},
+		}}}},
 	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("shape (-want +got):\n%s", diff)
 	}
-	if got.Devices() != 8 {
-		t.Errorf("a pod asks for %d devices, want 8", got.Devices())
+	if n := devicesOf(got); n != 8 {
+		t.Errorf("a pod asks for %d devices, want 8", n)
 	}
 }
 
 func TestShapeOfTakesAMissingCountAsOne(t *testing.T) {
 	spec := podSet("main").Template.Spec
 	got, refusal := shapeOf(&spec, template(func(e *resourcev1.ExactDeviceRequest) { e.AllocationMode, e.Count = "", 0 }))
-	if refusal != nil || got.Devices() != 1 {
-		t.Errorf("a pod asks for %d devices (refusal %v), want 1", got.Devices(), refusal)
+	if refusal != nil || devicesOf(got) != 1 {
+		t.Errorf("a pod asks for %d devices (refusal %v), want 1", devicesOf(got), refusal)
 	}
 }
 
 func TestShapeOfAPodWithoutClaimsAsksForNothing(t *testing.T) {
 	spec := withoutClaims("main").Template.Spec
 	got, refusal := shapeOf(&spec)
-	if refusal != nil || got.Devices() != 0 || len(got.Claims) != 0 {
+	if refusal != nil || devicesOf(got) != 0 || len(got.Claims) != 0 {
 		t.Errorf("shape is %v (refusal %v), want none", got, refusal)
 	}
 }
@@ -146,33 +164,48 @@ func TestShapeOfRefusalsNameTheirField(t *testing.T) {
 			reason: v1alpha1.ReasonClaimTemplateNotFound,
 			want:   `ResourceClaimTemplate "nine" does not exist: create it, the workload starts then`,
 		},
-		"two claims": {
-			pod: func(s *corev1.PodSpec) {
-				s.ResourceClaims = append(s.ResourceClaims, corev1.PodResourceClaim{Name: "nic", ResourceClaimTemplateName: ptr.To("eight")})
-			},
-			want: "spec.resourceClaims: 2 claims a pod are not supported yet: use one",
-		},
-		"two requests": {
-			template: func(t *resourcev1.ResourceClaimTemplate) {
-				t.Spec.Spec.Devices.Requests = append(t.Spec.Spec.Devices.Requests, t.Spec.Spec.Devices.Requests[0])
-			},
-			want: `ResourceClaimTemplate "eight": spec.devices.requests has 2 requests, one is supported so far: use one`,
-		},
 		"no request": {
 			template: func(t *resourcev1.ResourceClaimTemplate) { t.Spec.Spec.Devices.Requests = nil },
-			want:     `ResourceClaimTemplate "eight": spec.devices.requests has 0 requests, one is supported so far: use one`,
+			want:     `ResourceClaimTemplate "eight": spec.devices.requests is empty: ask for a device`,
 		},
-		"a constraint": {
+		"a constraint that a later release may bring": {
 			template: func(t *resourcev1.ResourceClaimTemplate) {
 				t.Spec.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{}}
 			},
-			want: `ResourceClaimTemplate "eight": spec.devices.constraints is not supported yet: take it out`,
+			want: `ResourceClaimTemplate "eight": spec.devices.constraints[0] is of an unknown kind: use matchAttribute or distinctAttribute`,
 		},
-		"alternatives": {
+		"a request that a later release may bring": {
 			template: func(t *resourcev1.ResourceClaimTemplate) {
-				t.Spec.Spec.Devices.Requests[0] = resourcev1.DeviceRequest{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "a"}}}
+				t.Spec.Spec.Devices.Requests[0] = resourcev1.DeviceRequest{Name: "gpu"}
 			},
-			want: `ResourceClaimTemplate "eight": spec.devices.requests["gpu"].firstAvailable is not supported yet: use exactly`,
+			want: `ResourceClaimTemplate "eight": spec.devices.requests["gpu"] has neither exactly nor firstAvailable, which is not known: use one of them`,
+		},
+		"all devices of a node as an alternative": {
+			template: alternatives("gpu", resourcev1.DeviceSubRequest{Name: "one", DeviceClassName: "c", Count: 1},
+				resourcev1.DeviceSubRequest{Name: "all", DeviceClassName: "c", AllocationMode: resourcev1.DeviceAllocationModeAll}),
+			want: `ResourceClaimTemplate "eight": spec.devices.requests["gpu"].firstAvailable["all"].allocationMode All is not supported yet: use ExactCount`,
+		},
+		"a part of a device as an alternative": {
+			template: alternatives("gpu", resourcev1.DeviceSubRequest{Name: "part", DeviceClassName: "c", Capacity: &resourcev1.CapacityRequirements{
+				Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": {}}}}),
+			want: `ResourceClaimTemplate "eight": spec.devices.requests["gpu"].firstAvailable["part"].capacity is not supported yet: take it out`,
+		},
+		"more devices in all requests than a claim holds": {
+			template: func(t *resourcev1.ResourceClaimTemplate) {
+				second := *t.Spec.Spec.Devices.Requests[0].DeepCopy()
+				second.Name, second.Exactly.Count = "more", 25
+				t.Spec.Spec.Devices.Requests = append(t.Spec.Spec.Devices.Requests, second)
+			},
+			want: `ResourceClaimTemplate "eight": spec.devices.requests ask for 33 devices together, a claim holds at most 32: ask for fewer, or use two claims`,
+		},
+		"alternatives that combine in too many ways": {
+			template: func(t *resourcev1.ResourceClaimTemplate) {
+				t.Spec.Spec.Devices.Requests = nil
+				for i := range 7 {
+					alternatives(fmt.Sprintf("r%d", i), resourcev1.DeviceSubRequest{Name: "a", DeviceClassName: "c"}, resourcev1.DeviceSubRequest{Name: "b", DeviceClassName: "c"})(t)
+				}
+			},
+			want: `ResourceClaimTemplate "eight": spec.devices.requests["r6"].firstAvailable: the alternatives of the pod's requests combine in more than 64 ways: offer fewer`,
 		},
 		"all devices of a node": {
 			request: func(e *resourcev1.ExactDeviceRequest) { e.AllocationMode = resourcev1.DeviceAllocationModeAll },
@@ -244,37 +277,6 @@ func TestShapeOfTakesWhatIsHarmless(t *testing.T) {
 			change(&spec)
 			if _, refusal := shapeOf(&spec, template()); refusal != nil {
 				t.Errorf("refused: %v", refusal)
-			}
-		})
-	}
-}
-
-func TestUniformChargeIsKnownOnlyWhereEveryFlavorCostsTheSame(t *testing.T) {
-	dearer := func(dp *v1alpha1.DevicePolicy) { dp.Spec.Flavors[0].ChargePerDevice = 7 }
-	shape := flavors.Shape{Claims: []flavors.ClaimShape{{Count: 3}}}
-	type answer struct {
-		Charge  int64
-		Uniform bool
-	}
-	cases := map[string]struct {
-		policy  *flavors.Policy
-		flavors []int
-		want    answer
-	}{
-		"all flavors cost the same":         {policy: resolved(t, oneKey), want: answer{3, true}},
-		"one flavor costs more":             {policy: resolved(t, oneKey, dearer), want: answer{0, false}},
-		"the dearer one alone":              {policy: resolved(t, oneKey, dearer), flavors: []int{0}, want: answer{21, true}},
-		"the others without the dearer one": {policy: resolved(t, oneKey, dearer), flavors: []int{1, 2}, want: answer{3, true}},
-		"a policy without flavors":          {policy: &flavors.Policy{}, want: answer{0, false}},
-		"a charge of zero was never defaulted": {
-			policy: resolved(t, oneKey, func(dp *v1alpha1.DevicePolicy) { dp.Spec.Flavors[1].ChargePerDevice = 0 }), want: answer{3, true},
-		},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			charge, uniform := c.policy.UniformCharge(shape, c.flavors...)
-			if diff := cmp.Diff(c.want, answer{charge, uniform}); diff != "" {
-				t.Errorf("charge (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -1,13 +1,21 @@
 package ledger
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // RequestsOf returns what kube-scheduler counts for a pod on a node, with one of pods. bound says that the pod is on a
 // node already, where resources that were resized in place count as well.
+//
+// What a container limits and does not ask for it asks for in that amount, as the API server has it in every pod that
+// was created; templates of pods do not say so.
 func RequestsOf(pod *corev1.Pod, bound bool) Amounts {
+	if !bound {
+		pod = limitsAsRequests(pod)
+	}
 	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
 		UseStatusResources: bound,
 		InPlacePodLevelResourcesVerticalScalingEnabled: bound,
@@ -16,4 +24,37 @@ func RequestsOf(pod *corev1.Pod, bound bool) Amounts {
 	a := AmountsOf(list)
 	a[corev1.ResourcePods] = 1
 	return a
+}
+
+// limitsAsRequests returns the pod with each container's limits as its requests where it has none; the pod itself where
+// there is nothing to add.
+func limitsAsRequests(pod *corev1.Pod) *corev1.Pod {
+	missing := func(containers []corev1.Container) bool {
+		return slices.ContainsFunc(containers, func(c corev1.Container) bool {
+			for name := range c.Resources.Limits {
+				if _, ok := c.Resources.Requests[name]; !ok {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	if !missing(pod.Spec.Containers) && !missing(pod.Spec.InitContainers) {
+		return pod
+	}
+	filled := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy(), Status: pod.Status}
+	for _, containers := range [][]corev1.Container{filled.Spec.Containers, filled.Spec.InitContainers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			for name, q := range r.Limits {
+				if _, ok := r.Requests[name]; !ok {
+					if r.Requests == nil {
+						r.Requests = corev1.ResourceList{}
+					}
+					r.Requests[name] = q
+				}
+			}
+		}
+	}
+	return filled
 }

@@ -115,27 +115,16 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 	if flavor < 0 {
 		return nil, &refusal{v1alpha1.ReasonPolicyNotReady, fmt.Sprintf("DevicePolicy %s has no flavor %s any more", p.policy.Name, p.podSet.Flavor)}
 	}
-	var devices []*ledger.Device
-	var ids []string
-	for _, r := range s.requests {
-		if r.claim != claim.Name {
-			continue
-		}
-		for _, id := range r.devices {
-			d := n.Device(id)
-			if d == nil {
-				return nil, &refusal{v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("device %s is gone", id)}
-			}
-			devices, ids = append(devices, d), append(ids, id.String())
-		}
-	}
-	if int64(len(devices)) != claim.Count {
-		return nil, &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("ResourceClaimTemplate %s asks for %d devices now, %d were promised", claim.Template, claim.Count, len(devices))}
-	}
-	if r := c.selected(p, claim, flavor, devices); r != nil {
+	picks, ids, r := picked(n, s, claim)
+	if r != nil {
 		return nil, r
 	}
-	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, devices, n.Devices)
+	for _, pick := range picks {
+		if r := c.selected(p, claim, flavor, pick); r != nil {
+			return nil, r
+		}
+	}
+	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, picks, n.Devices)
 	if no != nil {
 		return nil, &refusal{no.Reason, no.Message}
 	}
@@ -150,15 +139,51 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 	}, nil
 }
 
-// selected holds the promised devices against class, template and policy as they are now: the promise may be older, and a
-// claim that no device satisfies would leave a released pod unschedulable.
-func (c *Controller) selected(p *pod, claim *flavors.ClaimShape, flavor int, devices []*ledger.Device) *refusal {
-	class := c.Book.Snapshot().DeviceClass(claim.Class)
-	if class == nil {
-		return &refusal{v1alpha1.ReasonDeviceClassNotFound, fmt.Sprintf("DeviceClass %q does not exist any more: create it, or name another in ResourceClaimTemplate %s", claim.Class, claim.Template)}
+// picked returns the slot's devices of one claim by request, and their ids. The claim is the template's as it is now, the
+// promise may be older.
+func picked(n *ledger.Node, s slot, claim *flavors.ClaimShape) ([]flavors.Pick, []string, *refusal) {
+	changed := func(format string, args ...any) ([]flavors.Pick, []string, *refusal) {
+		return nil, nil, &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("ResourceClaimTemplate %s "+format, append([]any{claim.Template}, args...)...)}
 	}
-	expressions := slices.Concat(admission.ClassSelectors(class), claim.Selectors, p.policy.Flavors[flavor].Selectors, p.policy.Constraints)
-	for _, d := range devices {
+	var picks []flavors.Pick
+	var ids []string
+	for _, r := range s.requests {
+		if r.claim != claim.Name {
+			continue
+		}
+		request, alternative, ok := claim.Find(r.request)
+		if !ok {
+			return changed("has no request %s any more, for which devices were promised", r.request)
+		}
+		pick := flavors.Pick{Request: request, Alternative: alternative}
+		for _, id := range r.devices {
+			d := n.Device(id)
+			if d == nil {
+				return nil, nil, &refusal{v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("device %s is gone", id)}
+			}
+			pick.Devices, ids = append(pick.Devices, d), append(ids, id.String())
+		}
+		if want := claim.Requests[request].Alternatives[alternative].Count; int64(len(pick.Devices)) != want {
+			return changed("asks for %d devices now, %d were promised", want, len(pick.Devices))
+		}
+		picks = append(picks, pick)
+	}
+	if len(picks) != len(claim.Requests) {
+		return changed("has %d requests now, devices were promised for %d", len(claim.Requests), len(picks))
+	}
+	return picks, ids, nil
+}
+
+// selected holds the promised devices of a request against class, template and policy as they are now: the promise may be
+// older, and a claim that no device satisfies would leave a released pod unschedulable.
+func (c *Controller) selected(p *pod, claim *flavors.ClaimShape, flavor int, pick flavors.Pick) *refusal {
+	a := &claim.Requests[pick.Request].Alternatives[pick.Alternative]
+	class := c.Book.Snapshot().DeviceClass(a.Class)
+	if class == nil {
+		return &refusal{v1alpha1.ReasonDeviceClassNotFound, fmt.Sprintf("DeviceClass %q does not exist any more: create it, or name another in ResourceClaimTemplate %s", a.Class, claim.Template)}
+	}
+	expressions := slices.Concat(admission.ClassSelectors(class), a.Selectors, p.policy.Flavors[flavor].Selectors, p.policy.Constraints)
+	for _, d := range pick.Devices {
 		if ok, err := c.Matcher.Matches(d.ID.Driver, d.Spec, expressions...); err != nil || !ok {
 			return &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("device %s was promised to pod %s, and ResourceClaimTemplate %s, its DeviceClass or DevicePolicy %s does not select it any more",
 				d.ID, p.Name, claim.Template, p.policy.Name)}

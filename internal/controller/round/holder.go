@@ -97,7 +97,7 @@ func mismatch(wl *kueue.Workload, p *flavors.Policy, req *admission.Request) str
 			count = *a.Count
 		}
 		used := a.ResourceUsage[corev1.ResourceName(p.Spec.QuotaResource)]
-		if want := p.Charge(ps.Shape, f) * int64(count); used.Value() != want {
+		if want := p.Charge(ps.Shape, ps.Shape.Variants()[0], f) * int64(count); used.Value() != want {
 			return fmt.Sprintf("Kueue charged %s of %s for podset %s, it costs %d", used.String(), p.Spec.QuotaResource, ps.Name, want)
 		}
 	}

@@ -135,7 +135,8 @@ func hopeful(standings []v1alpha1.FlavorStanding, flavor string) bool {
 
 func sameCharge(p *flavors.Policy, req *admission.Request, a, b int) bool {
 	for i := range req.PodSets {
-		if p.Charge(req.PodSets[i].Shape, a) != p.Charge(req.PodSets[i].Shape, b) {
+		s := req.PodSets[i].Shape
+		if p.Charge(s, s.Variants()[0], a) != p.Charge(s, s.Variants()[0], b) {
 			return false
 		}
 	}
@@ -155,7 +156,7 @@ func charge(p *flavors.Policy, req *admission.Request, allowed []string) map[str
 	out := map[string]int64{}
 	for i := range req.PodSets {
 		if ps := &req.PodSets[i]; len(ps.Shape.Claims) > 0 {
-			out[ps.Name] = p.Charge(ps.Shape, p.Flavor(allowed[0]))
+			out[ps.Name] = p.Charge(ps.Shape, ps.Shape.Variants()[0], p.Flavor(allowed[0]))
 		}
 	}
 	return out

@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// most returns how many pods of a podset a node takes in a book, and what stopped the next one. Counts bound it first:
+// the allocator's search takes exponential time where a count alone rules the claims out.
+func (d *Decider) most(ctx context.Context, n *nodeFit, b book) (int32, stop) {
+	if n.err != nil {
+		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
+	}
+	if n.departed && !n.available(b) {
+		return 0, stop{}
+	}
+	if n.unavailable != "" && !n.available(b) {
+		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
+	}
+	count := int64(n.ps.Count)
+	room := n.room(b)
+	limit, scarce := room.Times(n.ps.Requests, count)
+	var why stop
+	if limit < count {
+		why = n.roomStop(room, scarce, b)
+	}
+	for i := range n.wants {
+		w := &n.wants[i]
+		if byDevices := w.count(b) / w.Count; byDevices < limit || byDevices == 0 {
+			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
+		}
+	}
+	if limit > 0 {
+		for _, dev := range n.matching() {
+			if !flavors.Distinct(dev.ID.Driver, slices.Concat(n.node.Devices, n.node.Lost)) {
+				return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
+			}
+		}
+	}
+	return d.largest(ctx, n, b, bounded(int(limit)), why)
+}
+
+// largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.
+func (d *Decider) largest(ctx context.Context, n *nodeFit, b book, limit int32, why stop) (int32, stop) {
+	fits := func(k int32) answer {
+		_, a := shareOut([]part{{n, k}}, b)
+		return a
+	}
+	// Fewer pods fit wherever more do.
+	low, high := int32(0), limit
+	if limit > 0 && fits(limit) != no {
+		low = limit
+	}
+	for low < high-1 {
+		if middle := low + (high-low)/2; fits(middle) != no {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	if low < limit {
+		why = d.contended(n, b, low)
+	}
+	for k := low; k > 0; k-- {
+		switch _, a := d.allocate(ctx, []part{{n, k}}, b); a {
+		case yes:
+			return k, why
+		case undecided:
+			why = stop{reason: v1alpha1.ReasonUndecided, message: fmt.Sprintf("node %s: the search for devices of %s together was cut short", n.node.Name, plural(k, "pod"))}
+		default:
+			why = d.contended(n, b, k-1)
+		}
+	}
+	return 0, why
+}
+
+// contended says why a node has no devices for one more pod than the given number, though each request by itself has
+// enough.
+func (d *Decider) contended(n *nodeFit, b book, pods int32) stop {
+	total := want{matching: n.matching()}
+	for i := range n.wants {
+		total.Count += n.wants[i].Count
+		total.Tolerations = append(total.Tolerations, n.wants[i].Tolerations...)
+	}
+	if total.count(b) < total.Count*int64(pods+1) {
+		return d.deviceStop(n, &total, b, int64(pods))
+	}
+	for _, c := range n.constraints {
+		what := "distinctAttribute"
+		if c.match != "" {
+			what = "matchAttribute " + c.match
+		}
+		return stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: constraint %s leaves devices for %s of %d each", n.node.Name, what, plural(pods, "pod"), total.Count)}
+	}
+	return stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: its devices serve the requests of %s together, not of one more", n.node.Name, plural(pods, "pod"))}
+}
+
+// available says whether a node that is unavailable counts as there in a book.
+func (n *nodeFit) available(b book) bool {
+	switch {
+	case n.meant:
+		return false
+	case b == emptyHealthy:
+		return !n.departed || slices.ContainsFunc(n.devices, func(d *ledger.Device) bool { return n.back(d.Lost, b) })
+	}
+	return n.absentSince != nil && n.back(*n.absentSince, b)
+}
+
+// roomStop says that a node has too little of a resource for one more pod. Devices that a device plugin serves are told
+// as devices.
+func (n *nodeFit) roomStop(room ledger.Amounts, scarce corev1.ResourceName, b book) stop {
+	name, per := n.node.Name, n.ps.Requests[scarce]
+	if scarce != n.plugin {
+		return stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", name,
+			amount(scarce, per), scarce, amount(scarce, max(0, room[scarce])))}
+	}
+	all, free := n.node.Allocatable[scarce], max(0, room[scarce])
+	switch pods := free / per; {
+	case all < per:
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d of %s, a pod asks for %d", name, all, scarce, per)}
+	case all < per*(pods+1):
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
+			message: fmt.Sprintf("node %s has %d of %s, enough for %s of %d each", name, all, scarce, plural(bounded(int(pods)), "pod"), per)}
+	case b != asIs:
+		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d %s are held by pods that Kueue does not manage", name, all-free, all, scarce)}
+	}
+	return stop{reason: v1alpha1.ReasonDevicesInUse, message: fmt.Sprintf("node %s: %d of %d %s are in use, a pod asks for %d", name, all-free, all, scarce, per)}
+}
+
+// count returns how many devices can be given to the request in a book.
+func (w *want) count(b book) int64 {
+	var c int64
+	for _, dev := range w.matching {
+		if w.given(dev, b) {
+			c++
+		}
+	}
+	return c
+}
+
+// tainted returns the taint for which the allocator would not give a device, or nil.
+func tainted(tolerations []resourcev1.DeviceToleration, dev *ledger.Device) *resourcev1.DeviceTaint {
+	for i := range dev.Spec.Taints {
+		t := &dev.Spec.Taints[i]
+		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
+			continue
+		}
+		if !slices.ContainsFunc(tolerations, func(tol resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(tol, *t) }) {
+			return t
+		}
+	}
+	return nil
+}
+
+// deviceStop says why a node has too few devices of a request for one more pod than the given number.
+func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
+	name, per := n.node.Name, w.Count
+	if len(n.devices) == 0 { // nothing is remembered of them either
+		for _, p := range n.node.Pools {
+			if p.State != ledger.PoolFresh {
+				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
+			}
+		}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
+	}
+	if len(w.matching) == 0 {
+		which := ""
+		if len(n.wants) > 1 {
+			which = fmt.Sprintf(" of request %s", w.Name)
+		}
+		return stop{reason: v1alpha1.ReasonSelectorMismatch, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors%s", name, len(n.devices), which)}
+	}
+	if int64(len(w.matching)) < per {
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(w.matching), per)}
+	}
+	if int64(len(w.matching)) < per*(pods+1) {
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
+			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(w.matching), plural(bounded(int(pods)), "pod"), per)}
+	}
+	var held, freeing, foreign, sick, lost int64
+	example, lostAs := "", v1alpha1.Reason("")
+	for _, dev := range w.matching {
+		switch taint := tainted(w.Tolerations, dev); {
+		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
+			lost, lostAs = lost+1, lostReason(n.node, dev)
+		case dev.Unusable != "":
+			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
+		case n.overdue(dev) && b != emptyHealthy:
+			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
+		case !n.usable(dev, b) && b == managedGone:
+			foreign++
+		case !n.usable(dev, b):
+			held++
+			if !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
+				freeing++
+			}
+		case taint != nil && b != emptyHealthy:
+			sick, example = sick+1, fmt.Sprintf("device %s has taint %s:%s", dev.ID.Device, taint.Key, taint.Effect)
+		}
+	}
+	switch {
+	case lost > 0 && int64(len(w.matching))-lost < per:
+		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(w.matching))}
+	case sick > 0 && int64(len(w.matching))-sick < per:
+		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(w.matching), example)}
+	case foreign > 0:
+		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(w.matching))}
+	case freeing > 0 && int64(len(w.matching))-held-sick+freeing >= per:
+		return stop{reason: v1alpha1.ReasonDevicesFreeing, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that are ending", name, freeing, len(w.matching))}
+	}
+	return stop{reason: v1alpha1.ReasonDevicesInUse, message: fmt.Sprintf("node %s: %d of %d devices are in use, a pod asks for %d", name, held, len(w.matching), per)}
+}

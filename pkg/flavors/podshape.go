@@ -1,0 +1,196 @@
+package flavors
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Refusal says why a podset cannot be decided, with the field that its owner can change.
+type Refusal struct {
+	Reason  v1alpha1.Reason
+	Message string
+}
+
+// ShapeOf reads the claims and the plain extended resources of a pod spec; template returns nil for one that does not exist. The shape is complete
+// only where there is no refusal.
+func ShapeOf(spec *corev1.PodSpec, template func(name string) *resourcev1.ResourceClaimTemplate) (Shape, *Refusal) {
+	s := Shape{Plain: plain(spec)}
+	if r := unsupportedPod(spec); r != nil {
+		return s, r
+	}
+	variants := 1
+	for i := range spec.ResourceClaims {
+		pc := &spec.ResourceClaims[i]
+		field := fmt.Sprintf("spec.resourceClaims[%q]", pc.Name)
+		if pc.ResourceClaimTemplateName == nil {
+			return s, unsupportedf("%s.resourceClaimName is not supported yet: use resourceClaimTemplateName", field)
+		}
+		t := template(*pc.ResourceClaimTemplateName)
+		if t == nil {
+			return s, &Refusal{v1alpha1.ReasonClaimTemplateNotFound, fmt.Sprintf("ResourceClaimTemplate %q does not exist: create it, the workload starts then", *pc.ResourceClaimTemplateName)}
+		}
+		c, r := claimShape(t)
+		if r != nil {
+			return s, r
+		}
+		c.Name, c.Template = pc.Name, t.Name
+		s.Claims = append(s.Claims, c)
+		for i := range c.Requests {
+			if variants *= len(c.Requests[i].Alternatives); variants > maxVariants {
+				return s, unsupportedf("ResourceClaimTemplate %q: spec.devices.requests[%q].firstAvailable: the alternatives of the pod's requests combine in more than %d ways: offer fewer",
+					t.Name, c.Requests[i].Name, maxVariants)
+			}
+		}
+	}
+	return s, nil
+}
+
+// unsupportedPod refuses what the ledger does not model and kube-scheduler does look at, since a pin must never make
+// a pod unschedulable.
+func unsupportedPod(spec *corev1.PodSpec) *Refusal {
+	if spec.NodeName != "" {
+		return unsupportedf("spec.nodeName is not supported: leave the node to Plimsoll")
+	}
+	if spec.SchedulerName != "" && spec.SchedulerName != corev1.DefaultSchedulerName {
+		return unsupportedf("spec.schedulerName %q is not supported: use %q", spec.SchedulerName, corev1.DefaultSchedulerName)
+	}
+	if a := spec.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return unsupportedf("spec.affinity.podAffinity is not supported yet: take the required terms out")
+		}
+		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return unsupportedf("spec.affinity.podAntiAffinity is not supported yet: take the required terms out")
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
+			return unsupportedf("spec.topologySpreadConstraints[%d] with whenUnsatisfiable DoNotSchedule is not supported yet: use ScheduleAnyway", i)
+		}
+	}
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return unsupportedf("spec.volumes[%q]: persistent volumes are not supported yet: use another kind of volume", v.Name)
+		}
+	}
+	containers := append(append([]corev1.Container{}, spec.InitContainers...), spec.Containers...)
+	for i := range containers {
+		for _, port := range containers[i].Ports {
+			if port.HostPort != 0 || spec.HostNetwork { // with hostNetwork every port of a pod becomes a host port
+				return unsupportedf("spec.containers[%q].ports: ports of the host are not supported yet: take hostPort, or the ports of a pod with hostNetwork, out", containers[i].Name)
+			}
+		}
+	}
+	return nil
+}
+
+func claimShape(t *resourcev1.ResourceClaimTemplate) (ClaimShape, *Refusal) {
+	spec := t.Spec.Spec
+	c := ClaimShape{Spec: spec}
+	if len(spec.Devices.Requests) == 0 {
+		return c, unsupportedf("ResourceClaimTemplate %q: spec.devices.requests is empty: ask for a device", t.Name)
+	}
+	for i, x := range spec.Devices.Constraints {
+		if x.MatchAttribute == nil && x.DistinctAttribute == nil {
+			return c, unsupportedf("ResourceClaimTemplate %q: spec.devices.constraints[%d] is of an unknown kind: use matchAttribute or distinctAttribute", t.Name, i)
+		}
+	}
+	var fewest int64
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		request, refusal := requestShape(t.Name, r)
+		if refusal != nil {
+			return c, refusal
+		}
+		c.Requests = append(c.Requests, request)
+		least := request.Alternatives[0].Count
+		for _, a := range request.Alternatives {
+			least = min(least, a.Count)
+		}
+		fewest += least
+	}
+	if fewest > resourcev1.AllocationResultsMaxSize {
+		return c, unsupportedf("ResourceClaimTemplate %q: spec.devices.requests ask for %d devices together, a claim holds at most %d: ask for fewer, or use two claims",
+			t.Name, fewest, resourcev1.AllocationResultsMaxSize)
+	}
+	return c, nil
+}
+
+// requestShape reads one request of a template.
+func requestShape(template string, r *resourcev1.DeviceRequest) (RequestShape, *Refusal) {
+	out := RequestShape{Name: r.Name}
+	field := fmt.Sprintf("ResourceClaimTemplate %q: spec.devices.requests[%q]", template, r.Name)
+	if e := r.Exactly; e != nil {
+		if e.AdminAccess != nil && *e.AdminAccess {
+			return out, unsupportedf("%s.exactly.adminAccess is not supported yet: take it out", field)
+		}
+		a, refusal := alternative(field+".exactly", e.DeviceClassName, e.AllocationMode, e.Count, e.Capacity, e.Selectors)
+		a.Tolerations = e.Tolerations
+		out.Alternatives = []Alternative{a}
+		return out, refusal
+	}
+	for i := range r.FirstAvailable {
+		s := &r.FirstAvailable[i]
+		a, refusal := alternative(fmt.Sprintf("%s.firstAvailable[%q]", field, s.Name), s.DeviceClassName, s.AllocationMode, s.Count, s.Capacity, s.Selectors)
+		if refusal != nil {
+			return out, refusal
+		}
+		a.Sub, a.Tolerations = s.Name, s.Tolerations
+		out.Alternatives = append(out.Alternatives, a)
+	}
+	if len(out.Alternatives) == 0 {
+		return out, unsupportedf("%s has neither exactly nor firstAvailable, which is not known: use one of them", field)
+	}
+	return out, nil
+}
+
+// alternative reads what exactly and a subrequest have in common.
+func alternative(field, class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, selectors []resourcev1.DeviceSelector) (Alternative, *Refusal) {
+	a := Alternative{Class: class, Count: max(1, count)}
+	switch {
+	case mode != "" && mode != resourcev1.DeviceAllocationModeExactCount:
+		return a, unsupportedf("%s.allocationMode %s is not supported yet: use ExactCount", field, mode)
+	case capacity != nil && len(capacity.Requests) > 0:
+		return a, unsupportedf("%s.capacity is not supported yet: take it out", field)
+	case a.Count > resourcev1.AllocationResultsMaxSize:
+		return a, unsupportedf("%s.count is %d, a claim holds at most %d devices: ask for fewer", field, a.Count, resourcev1.AllocationResultsMaxSize)
+	}
+	for i, s := range selectors {
+		if s.CEL == nil {
+			return a, unsupportedf("%s.selectors[%d] is of an unknown kind: use cel", field, i)
+		}
+		a.Selectors = append(a.Selectors, s.CEL.Expression)
+	}
+	return a, nil
+}
+
+// plain returns the extended resources that the containers of a pod ask for, as kube-scheduler counts them; nil for
+// none. Names without a domain, and those of Kubernetes itself, are no extended resources.
+func plain(spec *corev1.PodSpec) map[corev1.ResourceName]int64 {
+	bare := *spec
+	bare.Overhead = nil // a charge may stand there under the same name
+	var out map[corev1.ResourceName]int64
+	for name, n := range ledger.RequestsOf(&corev1.Pod{Spec: bare}, false) {
+		domain, _, qualified := strings.Cut(string(name), "/")
+		if !qualified || n <= 0 || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") && domain != implicitDomain {
+			continue
+		}
+		if out == nil {
+			out = map[corev1.ResourceName]int64{}
+		}
+		out[name] = n
+	}
+	return out
+}
+
+// implicitDomain is that of the extended resource names which every DeviceClass has by itself.
+const implicitDomain = "deviceclass.resource.kubernetes.io"
+
+func unsupportedf(format string, args ...any) *Refusal {
+	return &Refusal{v1alpha1.ReasonClaimUnsupported, fmt.Sprintf(format, args...)}
+}
