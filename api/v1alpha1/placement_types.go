@@ -139,6 +139,25 @@ type PlacementStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// waits holds the flavors that were waited for since the last admission, with since when.
+	// +listType=map
+	// +listMapKey=flavor
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Waits []FlavorWait `json:"waits,omitempty"`
+	// closed holds the flavors that are not tried for a while, since a reservation on them could not be kept.
+	// +listType=map
+	// +listMapKey=flavor
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Closed []FlavorClosed `json:"closed,omitempty"`
+	// victims are the uids of the Workloads that Kueue was let preempt for this one since its last admission: what of theirs
+	// is ending is its own. The newest are kept.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=64
+	// +optional
+	Victims []string `json:"victims,omitempty"`
 	// retry is what is known of refusals since the last admission.
 	// +optional
 	Retry *PlacementRetry `json:"retry,omitempty"`
@@ -150,6 +169,28 @@ type PlacementStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	History []DecisionSummary `json:"history,omitempty"`
+}
+
+// FlavorWait is a flavor that is waited for although the next may be free.
+type FlavorWait struct {
+	// flavor is the ResourceFlavor's name.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Flavor string `json:"flavor"`
+	// since is when that began; it moves on by what the Workload spent holding quota for devices on their way.
+	// +required
+	Since metav1.Time `json:"since"`
+}
+
+// FlavorClosed is a flavor that is not tried before a time.
+type FlavorClosed struct {
+	// flavor is the ResourceFlavor's name.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Flavor string `json:"flavor"`
+	// until is when it is tried again.
+	// +required
+	Until metav1.Time `json:"until"`
 }
 
 // PlacementRetry is what must outlive an eviction.
@@ -227,6 +268,11 @@ type FlavorStanding struct {
 	// devices is how many devices of this flavor were looked at.
 	// +optional
 	Devices int32 `json:"devices,omitempty"`
+	// quota is the other half of the answer: what Kueue would do if this flavor alone were open; empty where Kueue was not
+	// asked.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Quota string `json:"quota,omitempty"`
 	// reasons say why not, those that concern most nodes first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -83,7 +83,7 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
-	all := append(nodes, d.nodesOf(s, r, ps, o, true)...)
+	all := slices.Concat(nodes, d.nodesOf(s, r, ps, o, true))
 	if on, reasons = d.place(ctx, r, ps, all, emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
 		return t
 	}

@@ -81,26 +81,36 @@ func (s *Snapshot) clone() *Snapshot {
 // Without returns a snapshot in which nothing is held by, promised to or used by the given Workloads, as if their pods had
 // ended. s is unchanged.
 func (s *Snapshot) Without(workloads map[types.UID]bool) *Snapshot {
+	return s.without(workloads, func(w types.UID, _ bool) bool { return workloads[w] })
+}
+
+// WithoutEnding is Without for what of theirs is freeing alone: what else they hold stays.
+func (s *Snapshot) WithoutEnding(workloads map[types.UID]bool) *Snapshot {
+	return s.without(workloads, func(w types.UID, freeing bool) bool { return freeing && workloads[w] })
+}
+
+func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, freeing bool) bool) *Snapshot {
 	if len(workloads) == 0 {
 		return s
 	}
 	c := s.clone()
 	for name, n := range c.nodes {
-		c.nodes[name] = n.without(workloads)
+		c.nodes[name] = n.without(gone)
 	}
 	return c
 }
 
-func (n *Node) without(workloads map[types.UID]bool) *Node {
-	uses := slices.ContainsFunc(n.Uses, func(u Use) bool { return u.Workload != "" && workloads[u.Workload] })
-	theirs := func(h Holder) bool { return h.Workload != "" && workloads[h.Workload] }
+func (n *Node) without(gone func(w types.UID, freeing bool) bool) *Node {
+	ends := func(u Use) bool { return u.Workload != "" && gone(u.Workload, u.Freeing) }
+	uses := slices.ContainsFunc(n.Uses, ends)
+	theirs := func(h Holder) bool { return h.Workload != "" && gone(h.Workload, h.Freeing) }
 	holds := func(d Device) bool { return slices.ContainsFunc(d.Holders, theirs) }
 	if !uses && !slices.ContainsFunc(n.Devices, holds) && !slices.ContainsFunc(n.Lost, holds) {
 		return n
 	}
 	c := n.clone()
 	c.Uses = slices.DeleteFunc(c.Uses, func(u Use) bool {
-		if u.Workload == "" || !workloads[u.Workload] {
+		if !ends(u) {
 			return false
 		}
 		c.Free.Add(u.Requests, u.Times)
