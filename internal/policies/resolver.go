@@ -98,6 +98,24 @@ func (r *Resolver) ForClusterQueue(ctx context.Context, cq *kueue.ClusterQueue) 
 	return m, r.resolve(ctx, m, dp)
 }
 
+// ByName returns a DevicePolicy as it is now, whichever queues use it; nil where it does not exist, or where its flavors
+// are not what they should be.
+func (r *Resolver) ByName(ctx context.Context, name string) (*flavors.Policy, error) {
+	dp := &v1alpha1.DevicePolicy{}
+	if found, err := r.get(ctx, types.NamespacedName{Name: name}, dp); err != nil || !found {
+		return nil, err
+	}
+	p, problems, err := r.Resolve(ctx, dp)
+	if err != nil || unresolved(problems) {
+		return nil, err
+	}
+	return p, nil
+}
+
+func unresolved(problems []flavors.Problem) bool {
+	return slices.ContainsFunc(problems, func(p flavors.Problem) bool { return p.Condition == v1alpha1.PolicyFlavorsResolved })
+}
+
 // resolve fills in the policy and the problems.
 func (r *Resolver) resolve(ctx context.Context, m *Managed, dp *v1alpha1.DevicePolicy) error {
 	p, problems, err := r.Resolve(ctx, dp)
@@ -105,7 +123,7 @@ func (r *Resolver) resolve(ctx context.Context, m *Managed, dp *v1alpha1.DeviceP
 		return err
 	}
 	m.Problems = append(m.Problems, problems...)
-	if slices.ContainsFunc(problems, func(p flavors.Problem) bool { return p.Condition == v1alpha1.PolicyFlavorsResolved }) {
+	if unresolved(problems) {
 		return nil
 	}
 	m.Policy = p

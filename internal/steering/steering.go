@@ -37,9 +37,16 @@ func (w *Writer) Steer(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 	return w.patch(ctx, wl, func(c *kueue.Workload) error { return p.Steer(c, plan) })
 }
 
-// Leave takes out of a Workload that holds no quota all that steering wrote.
-func (w *Writer) Leave(ctx context.Context, wl *kueue.Workload, p *flavors.Policy) (written bool, err error) {
-	return w.patch(ctx, wl, func(c *kueue.Workload) error { p.Leave(c); return nil })
+// Leave takes out of a Workload that holds no quota all that steering wrote, and ends an eviction of ours, in one patch.
+func (w *Writer) Leave(ctx context.Context, wl *kueue.Workload) (written bool, err error) {
+	return w.patch(ctx, wl, func(c *kueue.Workload) error {
+		if Deactivated(c) {
+			delete(c.Annotations, v1alpha1.SteeringAnnotation)
+			c.Spec.Active = ptr.To(true)
+		}
+		(*flavors.Policy)(nil).Leave(c)
+		return nil
+	})
 }
 
 // Deactivate begins an eviction: Kueue takes the quota back and suspends the Job. The nonce in the annotation allows

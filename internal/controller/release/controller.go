@@ -186,15 +186,33 @@ func (c *Controller) find(ctx context.Context, p *corev1.Pod) (*pod, string, err
 	if out.podSet == nil || out.template == nil {
 		return nil, fmt.Sprintf("label %s: %q names no podset of Workload %s, so the pod stays gated", constants.PodSetLabel, name, wl.Name), nil
 	}
-	m, err := c.Policies.ForQueue(ctx, wl.Namespace, string(wl.Spec.QueueName))
-	if err != nil {
+	if out.policy, err = c.policyOf(ctx, out); err != nil || out.policy == nil {
 		return nil, "", err
 	}
-	if m == nil || m.Policy == nil {
-		return nil, "", nil
-	}
-	out.policy = m.Policy
 	return out, "", nil
+}
+
+// policyOf returns the policy that a pod's Placement was made by, whether the queue still has a check of it or not. Where
+// it is gone or does not resolve, a pod behind the gate is tried again later if the queue has a check; if it has none, nobody
+// would bring the policy back for it, and the Workload is evicted.
+func (c *Controller) policyOf(ctx context.Context, p *pod) (*flavors.Policy, error) {
+	name := p.placement.Spec.Policy
+	policy, err := c.Policies.ByName(ctx, name)
+	if err != nil || policy != nil {
+		return policy, err
+	}
+	if !observe.Gated(p.Pod) {
+		return nil, nil
+	}
+	m, err := c.Policies.ForQueue(ctx, p.workload.Namespace, string(p.workload.Spec.QueueName))
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		return nil, fmt.Errorf("DevicePolicy %s does not resolve", name)
+	}
+	p.policy = &flavors.Policy{Name: name}
+	return nil, c.evict(ctx, p, &refusal{v1alpha1.ReasonPolicyNotReady, fmt.Sprintf("DevicePolicy %s is gone, by which this was placed, and the queue has no check of ours", name)})
 }
 
 // workloadOf returns the Workload in the pod's namespace that the pod's controller owns; nil if there is none.

@@ -31,7 +31,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/steering"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
-	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -113,7 +112,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if wl.DeletionTimestamp != nil {
 			continue
 		}
-		if _, ours := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]; ours && !finished(wl) {
+		if !finished(wl) && r.carries(ctx, wl) {
 			managed++
 		}
 		if err := r.workload(ctx, wl); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -222,6 +221,9 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 	active := ptr.Deref(wl.Spec.Active, true)
 	evicted := meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted)
 	if active && reserved(wl) && !evicted {
+		if done, err := r.adopt(ctx, wl, m); done || err != nil {
+			return err
+		}
 		return r.holder(ctx, wl, m)
 	}
 	if err := r.withdraw(ctx, wl, "Evicted", "the workload holds no quota"); err != nil {
@@ -241,22 +243,6 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 		return nil // an admin's own
 	}
 	return r.waiter(ctx, wl, m)
-}
-
-// leave takes what we wrote out of a Workload that is not ours to steer any more, once it holds no quota. A promise that
-// was made to it is served to its end.
-func (r *round) leave(ctx context.Context, wl *kueue.Workload) error {
-	_, ours := wl.Annotations[v1alpha1.AllowedFlavorsAnnotation]
-	switch {
-	case reserved(wl):
-		return nil
-	case steering.Deactivated(wl):
-		return r.Writer.Reactivate(ctx, wl, nil, flavors.Plan{})
-	case !ours:
-		return nil
-	}
-	_, err := r.Writer.Leave(ctx, wl, nil)
-	return err
 }
 
 // withdraw empties a promise that is not live any more.

@@ -176,7 +176,7 @@ func charged(wl *kueue.Workload, p *flavors.Policy, req *admission.Request, allo
 // reactivate ends an eviction of ours once Kueue has taken the quota back.
 func (r *round) reactivate(ctx context.Context, wl *kueue.Workload, m *policies.Managed) error {
 	if m.Policy == nil || !steered(wl, m) {
-		return r.Writer.Reactivate(ctx, wl, nil, flavors.Plan{})
+		return r.leave(ctx, wl)
 	}
 	return r.Writer.Reactivate(ctx, wl, m.Policy, flavors.Plan{})
 }
