@@ -10,6 +10,8 @@ const (
 	AfterReady = "after-ready"
 	// AfterTemplate: a pod's exact template exists, its gate is still there.
 	AfterTemplate = "after-template"
+	// AfterReplace: a Placement was amended with other slots, no pod has taken one of them yet.
+	AfterReplace = "after-replace"
 	// AfterDeactivate: a Workload was deactivated to be steered, it is not active again yet.
 	AfterDeactivate = "after-deactivate"
 )

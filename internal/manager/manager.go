@@ -151,13 +151,14 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 		evictor = &eviction.Evictor{Writer: writer, Store: store, Events: events, Metrics: m, Now: now.Now}
 	)
+	decider := &admission.Decider{Matcher: matcher}
 	engine := &round.Engine{
-		Client: c, Book: book, Decider: &admission.Decider{Matcher: matcher}, Policies: resolver, Store: store, Writer: writer,
+		Client: c, Book: book, Decider: decider, Policies: resolver, Store: store, Writer: writer,
 		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
 	}
 	releaser := &release.Controller{
-		Client: c, Live: mgr.GetAPIReader(), Book: book, Matcher: matcher, Policies: resolver, Store: store, Evictor: evictor,
-		Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
+		Client: c, Live: mgr.GetAPIReader(), Book: book, Decider: decider, Matcher: matcher, Policies: resolver, Store: store,
+		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
 	}
 	if err := addRound(mgr, engine, changes); err != nil {
 		return err

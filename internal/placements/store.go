@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,9 @@ type Store struct {
 	Epoch func(context.Context) (int64, error)
 	// Written is called with what the API server answered to a write of spec.
 	Written func(*v1alpha1.Placement)
+	// Deciding is held by whoever promises what was decided on a snapshot of the ledger, from the snapshot until Written
+	// was called: so no two decisions give away the same device.
+	Deciding sync.Mutex
 }
 
 // Get returns the Placement of a Workload as the cache has it; nil if there is none, or one of an earlier Workload of
@@ -94,6 +98,22 @@ func (s *Store) Promise(ctx context.Context, wl *kueue.Workload, spec *v1alpha1.
 	p.Spec.Epoch = &epoch
 	if err := s.Client.Update(ctx, p, client.FieldOwner(v1alpha1.FieldOwner)); err != nil {
 		return nil, fmt.Errorf("update placement: %w", err)
+	}
+	s.Written(p)
+	return p, nil
+}
+
+// Amend replaces the podsets of a promise and leaves its key as it is. base is the version that was read: where anything
+// was written since, nothing is, and the error is a conflict.
+func (s *Store) Amend(ctx context.Context, base *v1alpha1.Placement, podSets []v1alpha1.PlacementPodSet) (*v1alpha1.Placement, error) {
+	epoch, err := s.Epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := base.DeepCopy()
+	p.Spec.PodSets, p.Spec.Epoch = podSets, &epoch
+	if err := s.Client.Update(ctx, p, client.FieldOwner(v1alpha1.FieldOwner)); err != nil {
+		return nil, fmt.Errorf("amend placement: %w", err)
 	}
 	s.Written(p)
 	return p, nil

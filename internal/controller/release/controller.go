@@ -46,6 +46,7 @@ type Controller struct {
 	Client   client.Client
 	Live     client.Reader
 	Book     *ledger.Book
+	Decider  *admission.Decider
 	Matcher  *flavors.Matcher
 	Policies *policies.Resolver
 	Store    *placements.Store
@@ -56,7 +57,7 @@ type Controller struct {
 	// Synced says whether the ledger has seen all that existed at the start.
 	Synced func() bool
 
-	slots slots
+	slots assignments
 	since sightings
 }
 
@@ -78,6 +79,14 @@ type refusal struct {
 
 // Reconcile does the next step for one pod.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	result, err := c.step(ctx, req)
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // the pod, or its promise, is not the one that was looked at any more
+		return reconcile.Result{RequeueAfter: retryEvery}, nil
+	}
+	return result, err
+}
+
+func (c *Controller) step(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !c.Synced() {
 		return reconcile.Result{RequeueAfter: retryEvery}, nil
 	}
@@ -96,11 +105,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !gated {
 		return c.released(ctx, p)
 	}
-	result, err := c.gated(ctx, p)
-	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // the pod is not the one that was looked at any more
-		return reconcile.Result{RequeueAfter: retryEvery}, nil
-	}
-	return result, err
+	return c.gated(ctx, p)
 }
 
 func terminal(p *corev1.Pod) bool {
@@ -124,15 +129,12 @@ func (c *Controller) gated(ctx context.Context, p *corev1.Pod) (reconcile.Result
 		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonPodChanged,
 			fmt.Sprintf("someone took label %s off pod %s, which still has the gate: leave it on", v1alpha1.ManagedLabel, p.Name)})
 	}
-	s, ok, err := c.take(ctx, full)
+	s, o, err := c.take(ctx, full)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !ok {
-		return c.wait(ctx, full)
-	}
-	if r := c.fits(full, s); r != nil {
-		return reconcile.Result{}, c.evict(ctx, full, r)
+	if !o.ready {
+		return c.wait(ctx, full, o)
 	}
 	ready, r, err := c.cut(ctx, full, s)
 	if err != nil {
@@ -233,13 +235,17 @@ func (c *Controller) workloadOf(ctx context.Context, p *corev1.Pod) (*kueue.Work
 	return nil, nil
 }
 
-// wait leaves a pod without a slot until one comes free, for at most release.waitSeconds.
-func (c *Controller) wait(ctx context.Context, p *pod) (reconcile.Result, error) {
+// wait leaves a pod that did not get its slot: until it looks again, or evicts its Workload. It waits for one to come free
+// for at most release.waitSeconds.
+func (c *Controller) wait(ctx context.Context, p *pod, o outcome) (reconcile.Result, error) {
+	if o.refusal != nil {
+		return reconcile.Result{}, c.evict(ctx, p, o.refusal)
+	}
 	limit := time.Duration(flavors.Seconds(p.policy.Spec.Release.WaitSeconds, 600)) * time.Second
-	if c.Clock.Since(c.since.first(client.ObjectKeyFromObject(p.Pod), "slot", c.Clock.Now())) > limit {
+	if !o.waits.IsZero() && c.Clock.Since(o.waits) > limit {
 		return reconcile.Result{}, c.evict(ctx, p, &refusal{v1alpha1.ReasonReleaseTimeout, fmt.Sprintf("pod %s had no slot for %s", p.Name, limit)})
 	}
-	return reconcile.Result{RequeueAfter: retryEvery}, nil
+	return reconcile.Result{RequeueAfter: o.again}, nil
 }
 
 func (c *Controller) evict(ctx context.Context, p *pod, r *refusal) error {
@@ -299,6 +305,7 @@ func (c *Controller) release(ctx context.Context, p *pod, s slot) error {
 	if err := c.Client.Patch(ctx, p.DeepCopy(), client.RawPatch(types.JSONPatchType, raw), client.FieldOwner(v1alpha1.FieldOwner)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("release pod: %w", err))
 	}
+	c.since.first(client.ObjectKeyFromObject(p.Pod), sawRelease, c.Clock.Now())
 	c.Metrics.Releases.Inc()
 	logger.V(2).Info("Released pod", "node", s.node, "devices", s.devices())
 	return nil

@@ -22,23 +22,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// fits holds the pod as it is, with what LimitRanges, injectors and edits made of it, against its slot.
-func (c *Controller) fits(p *pod, s slot) *refusal {
-	n := c.Book.Snapshot().Node(s.node)
-	if n == nil {
-		return &refusal{v1alpha1.ReasonNodeUnavailable, fmt.Sprintf("node %s is gone", s.node)}
-	}
-	if why := admission.Unavailable(n, &p.Spec); why != "" {
-		return &refusal{v1alpha1.ReasonNodeUnavailable, why}
-	}
-	room := n.Free.Clone()
-	room.Add(ledger.RequestsOf(&corev1.Pod{Spec: p.template.Template.Spec}, false), 1)
-	if k, scarce := room.Times(ledger.RequestsOf(p.Pod, false), 1); k < 1 {
-		return &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("pod %s asks for more %s than was promised to its podset, and node %s has no more", p.Name, scarce, s.node)}
-	}
-	return nil
-}
-
 // cut gives each claim of the pod its exact template and holds the claim that comes of it against the promise. ready is
 // false until every claim is there.
 func (c *Controller) cut(ctx context.Context, p *pod, s slot) (ready bool, r *refusal, err error) {

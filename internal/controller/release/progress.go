@@ -36,14 +36,19 @@ func (c *Controller) released(ctx context.Context, p *corev1.Pod) (reconcile.Res
 		return reconcile.Result{}, err
 	}
 	limit := time.Duration(flavors.Seconds(full.policy.Spec.Release.BindSeconds, 900)) * time.Second
-	waited := c.Clock.Since(c.since.first(client.ObjectKeyFromObject(p), "bind", c.Clock.Now()))
+	since, err := c.releasedSince(ctx, p)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	waited := c.Clock.Since(since)
 	if waited > limit {
 		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonReleaseTimeout, fmt.Sprintf("pod %s was released and not bound for %s", p.Name, limit)})
 	}
 	return reconcile.Result{RequeueAfter: limit - waited + time.Second}, c.progress(ctx, p)
 }
 
-// progress sets the Placement's conditions Released and Bound once every slot's pod has come so far.
+// progress follows what a pod's Placement has come to: slots that Kueue reclaims are given back, and its conditions
+// Released and Bound are set once every slot's pod has come so far.
 func (c *Controller) progress(ctx context.Context, p *corev1.Pod) error {
 	wl, err := c.workloadOf(ctx, p)
 	if err != nil || wl == nil {
@@ -54,9 +59,14 @@ func (c *Controller) progress(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	placement, err := c.Store.Get(ctx, wl)
-	if err != nil || placement == nil || !ledger.SameKey(placement.Spec.Key, key) ||
-		meta.IsStatusConditionTrue(placement.Status.Conditions, v1alpha1.PlacementBound) {
+	if err != nil || placement == nil || !ledger.SameKey(placement.Spec.Key, key) {
 		return err
+	}
+	if given, err := c.reclaim(ctx, wl, placement, observe.ControllerOf(p)); given || err != nil {
+		return err
+	}
+	if meta.IsStatusConditionTrue(placement.Status.Conditions, v1alpha1.PlacementBound) {
+		return nil
 	}
 	var slots, released, bound int32
 	for _, ps := range placement.Spec.PodSets {
@@ -165,7 +175,7 @@ func (c *Controller) diverged(ctx context.Context, p *corev1.Pod, message string
 }
 
 // PodsOf returns the pods of a Workload that still carry the gate or are not bound, to be looked at when its Placement
-// changes.
+// changes, and where Kueue reclaims quota one more, by which the slots are given back.
 func (c *Controller) PodsOf(ctx context.Context, wl *kueue.Workload) []reconcile.Request {
 	owner := observe.ControllerOf(wl)
 	if owner == "" {
@@ -179,6 +189,11 @@ func (c *Controller) PodsOf(ctx context.Context, wl *kueue.Workload) []reconcile
 	for i := range list.Items {
 		if list.Items[i].Spec.NodeName == "" {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; len(wl.Status.ReclaimablePods) > 0 && p.Spec.NodeName != "" {
+			return append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
 		}
 	}
 	return out

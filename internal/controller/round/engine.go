@@ -96,6 +96,8 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	e.mu.Lock()
 	r.inputs = e.inputs
 	e.mu.Unlock()
+	e.Store.Deciding.Lock()
+	defer e.Store.Deciding.Unlock()
 	r.snapshot = e.Book.Snapshot()
 	list := &kueue.WorkloadList{}
 	if err := e.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +20,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// request gathers what a decision on a Workload needs. An error is one of reading.
-func (r *round) request(ctx context.Context, wl *kueue.Workload, p *flavors.Policy) (*admission.Request, error) {
-	req := &admission.Request{Now: r.now, Policy: p, Namespace: wl.Namespace, EveryFlavor: wl.Status.Admission == nil}
+// Requests gathers what decisions need. It is safe for concurrent use if its client is.
+type Requests struct {
+	Client   client.Reader
+	Policies *policies.Resolver
+}
+
+// Of gathers what a decision on a Workload needs. An error is one of reading.
+func (r Requests) Of(ctx context.Context, now time.Time, wl *kueue.Workload, p *flavors.Policy) (*admission.Request, error) {
+	req := &admission.Request{Now: now, Policy: p, Namespace: wl.Namespace, EveryFlavor: wl.Status.Admission == nil}
 	if ref := metav1.GetControllerOfNoCopy(wl); ref != nil && ref.Kind == "Pod" {
 		req.Refusal = &flavors.Refusal{Reason: v1alpha1.ReasonClaimUnsupported, Message: "Kueue's plain pod integration is not supported yet: wrap the pod in a Job"}
 		return req, nil
@@ -59,7 +66,7 @@ func (r *round) request(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 }
 
 // assigned adds what Kueue assigned to a podset, if anything.
-func (r *round) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, ps *admission.PodSet) error {
+func (r Requests) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, ps *admission.PodSet) error {
 	for _, rp := range wl.Status.ReclaimablePods {
 		if string(rp.Name) == ps.Name {
 			ps.Count = max(0, ps.Count-rp.Count)
@@ -117,7 +124,7 @@ func (r *round) decide(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 	if ok && last.ledger == r.snapshot.Version && last.inputs == r.inputs && last.version == wl.ResourceVersion {
 		return last.request, last.decision, nil
 	}
-	req, err := r.request(ctx, wl, p)
+	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, p)
 	if err != nil {
 		return nil, admission.Decision{}, err
 	}

@@ -1,0 +1,160 @@
+package release
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// maxTries is after how many failed tries to place slots anew a Workload gives its quota back; the policy's retry.limit may
+// say fewer. It holds quota for nothing meanwhile, so they are few.
+const maxTries = 3
+
+// mend decides a slot that cannot be used anew, with those beside it that no pod is held to and that cannot be used either;
+// where these alone find no place, with all that no pod is held to. Then the pod looks again. Where it cannot be done, it is
+// tried again after a while, and in the end the Workload is evicted.
+//
+// A pod whose template is written is held to its devices: its claim cannot be changed and is not ours to delete.
+func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcome, error) {
+	if wait := l.assigned.next.Sub(l.Clock.Now()); wait > 0 {
+		return outcome{again: wait}, nil
+	}
+	if s.label != "" {
+		if l.generic(s) == nil && why.Reason != v1alpha1.ReasonNodeResources { // the pod has changed, and does not change back
+			return outcome{refusal: &refusal{why.Reason, why.Message}}, nil
+		}
+		return l.failed(why, ""), nil
+	}
+	l.Store.Deciding.Lock()
+	defer l.Store.Deciding.Unlock()
+	l.snapshot = l.Book.Snapshot()
+	broken, movable := l.movable(s)
+	dec := l.decide(ctx, s, broken)
+	if dec.Verdict != v1alpha1.VerdictAdmit && len(movable) > len(broken) {
+		if all := l.decide(ctx, s, movable); all.Verdict == v1alpha1.VerdictAdmit {
+			broken, dec = movable, all
+		}
+	}
+	if dec.Verdict != v1alpha1.VerdictAdmit {
+		return l.failed(why, dec.Message), nil
+	}
+	return l.amend(ctx, broken, dec, why)
+}
+
+// movable returns the slots that may be decided anew, the given one first: those of them that cannot be used, and all. A
+// slot that is about to come free, or that may come back within the grace, is left alone.
+func (l *look) movable(first slot) (broken, all []slot) {
+	broken, all = []slot{first}, []slot{first}
+	for _, s := range l.all {
+		if s.key() == first.key() {
+			continue
+		}
+		h := l.assigned.holds[s.key()]
+		if !l.open(s) && h.label != "" {
+			continue
+		}
+		switch t := l.generic(s); {
+		case t == nil:
+			all = append(all, s)
+		case t.Freeing || t.Lost && !t.Dead(l.Clock.Now(), l.grace()):
+		default:
+			broken, all = append(broken, s), append(all, s)
+		}
+	}
+	return broken, all
+}
+
+// decide asks admission for other places for slots, the first of which is for the pod as it is.
+func (l *look) decide(ctx context.Context, first slot, move []slot) admission.Decision {
+	mine := *l.asked
+	mine.Count, mine.Spec, mine.Requests = 1, &l.Spec, ledger.RequestsOf(l.Pod, false)
+	req := &admission.Request{Now: l.Clock.Now(), Policy: l.policy, Namespace: l.Namespace, PodSets: []admission.PodSet{mine}}
+	if others := len(move) - 1; others > 0 {
+		rest := *l.asked
+		rest.Count = int32(others) //nolint:gosec // fewer than the slots of a Placement
+		req.PodSets = append(req.PodSets, rest)
+	}
+	var back []ledger.PodSetClaim
+	for _, s := range move {
+		back = append(back, ledger.PodSetClaim{Node: s.node, Slots: 1, Requests: l.asked.Requests, Devices: s.ids()})
+	}
+	return l.Decider.Replace(ctx, l.snapshot, req, l.placement.UID, back, l.podSet.Charge)
+}
+
+// amend writes a Placement in which slots are elsewhere. The pod gets the first of the new ones.
+func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, why *admission.Trouble) (outcome, error) {
+	kept := slices.DeleteFunc(slices.Clone(l.all), func(s slot) bool {
+		return slices.ContainsFunc(moved, func(m slot) bool { return m.key() == s.key() })
+	})
+	now := slices.Clone(kept)
+	for i := range dec.PodSets {
+		part, err := slotsOf(&dec.PodSets[i])
+		if err != nil {
+			return outcome{}, err
+		}
+		now = append(now, part...)
+	}
+	nodes, now, err := regroup(now)
+	if err != nil {
+		return l.failed(why, err.Error()), nil
+	}
+	podSets := slices.Clone(l.placement.Spec.PodSets)
+	for i := range podSets {
+		if podSets[i].Name == l.podSet.Name {
+			podSets[i].Nodes = nodes
+		}
+	}
+	written, err := l.Store.Amend(ctx, l.placement, podSets)
+	if err != nil {
+		return outcome{}, err
+	}
+	for _, s := range moved {
+		delete(l.assigned.holds, s.key())
+	}
+	l.assigned.renumber(kept, now)
+	mine := now[len(kept)]
+	l.assigned.holds[mine.key()] = hold{pod: l.UID}
+	l.assigned.generation, l.assigned.tries, l.assigned.by = written.Generation, 0, ""
+	message := fmt.Sprintf("%s: %s of podset %s placed anew in flavor %s, this pod's on node %s", why.Message, count(len(moved), "slot"), l.podSet.Name, l.podSet.Flavor, mine.node)
+	l.Events.Eventf(l.Pod, nil, corev1.EventTypeNormal, "Replaced", "Release", "%s", message)
+	logger := log.FromContext(ctx)
+	logger.V(2).Info("Placed slots anew", "reason", why.Reason, "slots", len(moved), "node", mine.node)
+	faultpoint.Reach(logger, faultpoint.AfterReplace)
+	return outcome{again: retryEvery}, nil // sooner where the Placement comes back before
+}
+
+// failed notes that no other place was found, and says when to try again or, at the limit, why to evict.
+func (l *look) failed(why *admission.Trouble, message string) outcome {
+	a := l.assigned
+	a.tries++
+	a.by = l.UID
+	limit := min(maxTries, flavors.Seconds(l.policy.Spec.Retry.Limit, 10))
+	if int64(a.tries) >= limit {
+		a.tries = 0
+		said := why.Message
+		if message != "" {
+			said += "; there is no other place: " + message
+		}
+		return outcome{refusal: &refusal{why.Reason, said}}
+	}
+	wait := eviction.Backoff(l.policy.Spec.Retry, a.tries)
+	a.next = l.Clock.Now().Add(wait)
+	return outcome{again: wait}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

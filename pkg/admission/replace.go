@@ -1,0 +1,144 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// Slot is one pod's place as a Placement promises it.
+type Slot struct {
+	Node    string
+	Devices []ledger.DeviceID
+}
+
+// Trouble says why a slot cannot be used as it is.
+type Trouble struct {
+	Reason  v1alpha1.Reason
+	Message string
+	// Freeing: what holds a device is ending, or is the slot's own predecessor, so the slot comes free by itself.
+	Freeing bool
+	// Lost: the node or its pool is away and may come back within the policy's loss grace. Since is when it went; zero
+	// where nothing says.
+	Lost  bool
+	Since time.Time
+	// NodeGone: the node is deleted.
+	NodeGone bool
+}
+
+// Dead says whether what was on the slot's node is not coming back: the node is deleted, or has not been Ready for longer
+// than the grace.
+func (t *Trouble) Dead(now time.Time, grace time.Duration) bool {
+	return t != nil && (t.NodeGone || t.Reason == v1alpha1.ReasonNodeUnavailable && t.Lost && now.Sub(t.Since) > grace)
+}
+
+// Trouble holds a slot that a live Placement promises against the accounts; nil where a pod of the podset can use it.
+// workload and placement are the uids of who it is promised to and by.
+func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement types.UID) *Trouble {
+	n := snapshot.Node(s.Node)
+	if n == nil {
+		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", s.Node), NodeGone: true}
+	}
+	if t := nodeTrouble(n, ps); t != nil {
+		return t
+	}
+	var freeing *Trouble
+	for _, id := range s.Devices {
+		switch t := deviceTrouble(n, id, ps, workload, placement); {
+		case t == nil:
+		case t.Freeing:
+			freeing = t
+		default:
+			return t
+		}
+	}
+	return freeing
+}
+
+// nodeTrouble tells a node that is away from one that is kept from pods on purpose. The taints that stand for the former
+// outlive it by a moment.
+func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
+	if !n.Ready {
+		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is not Ready", n.Name), Lost: true, Since: notReadySince(n)}
+	}
+	tolerations := slices.Clone(ps.Spec.Tolerations)
+	if ps.Assigned != nil {
+		tolerations = append(tolerations, ps.Assigned.Tolerations...)
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *ps.Spec})
+	why, _ := unavailable(n, affinity, tolerations)
+	if why == "" {
+		return nil
+	}
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+	still, _ := unavailable(n, affinity, tolerations)
+	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: still == "", Since: notReadySince(n)}
+}
+
+// notReadySince returns when the node's Ready condition last changed.
+func notReadySince(n *ledger.Node) time.Time {
+	for i := range n.Object.Status.Conditions {
+		if c := &n.Object.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, workload, placement types.UID) *Trouble {
+	d := n.Device(id)
+	if d == nil {
+		away := !slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool {
+			return p.Driver == id.Driver && p.Name == id.Pool && p.State == ledger.PoolFresh
+		})
+		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is gone", n.Name, id.Device), Lost: away}
+	}
+	if d.Unusable != "" {
+		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s: %s", n.Name, id.Device, d.Unusable)}
+	}
+	if t := tainted(ps, d); t != nil {
+		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s has taint %s:%s", n.Name, id.Device, t.Key, t.Effect)}
+	}
+	var freeing *Trouble
+	for _, h := range d.Holders {
+		switch {
+		case h.UID == placement:
+		case h.Freeing || h.Workload != "" && h.Workload == workload:
+			freeing = &Trouble{Reason: v1alpha1.ReasonDevicesFreeing, Message: fmt.Sprintf("node %s: device %s is held by a pod that is ending", n.Name, id.Device), Freeing: true}
+		case h.Managed:
+			return &Trouble{Reason: v1alpha1.ReasonDevicesInUse, Message: fmt.Sprintf("node %s: another workload has taken device %s", n.Name, id.Device)}
+		default:
+			return &Trouble{Reason: v1alpha1.ReasonForeignUse, Message: fmt.Sprintf("node %s: a pod that Kueue does not manage has taken device %s", n.Name, id.Device)}
+		}
+	}
+	return freeing
+}
+
+// Replace decides anew the slots that a Placement gives back, in the flavor and at the charge that Kueue has reserved for
+// their podset: r's counts are those of the slots. charge is what one pod of the podset costs by the Placement; nobody's
+// quota pays for more.
+func (d *Decider) Replace(ctx context.Context, s *ledger.Snapshot, r *Request, placement types.UID, back []ledger.PodSetClaim, charge int64) Decision {
+	dec := d.Decide(ctx, s.Without(placement, back), r)
+	if dec.Verdict != v1alpha1.VerdictAdmit {
+		return dec
+	}
+	for i := range dec.PodSets {
+		if got := dec.PodSets[i].Charge; got != charge {
+			return Decision{
+				Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonQuotaMismatch, LedgerVersion: dec.LedgerVersion, Standings: dec.Standings,
+				Message: fmt.Sprintf("another place would cost %d a pod, %d is charged", got, charge),
+			}
+		}
+	}
+	return dec
+}
