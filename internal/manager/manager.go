@@ -120,10 +120,10 @@ func index(ctx context.Context, mgr ctrl.Manager) error {
 		}
 		return nil
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, release.WorkloadByOwner, byController); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, observe.WorkloadByOwner, byController); err != nil {
 		return fmt.Errorf("index workloads: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, release.PodByController, byController); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, observe.PodByController, byController); err != nil {
 		return fmt.Errorf("index pods: %w", err)
 	}
 	return nil

@@ -40,8 +40,8 @@ func (w *world) ends(node string, device, seconds int) *world {
 	return w.see(ledger.KindPod, uid, func(o *ledger.Observation) { o.Pod = &p })
 }
 
-// promised has another Workload be promised a device.
-func (w *world) promised(node string, device int) *world {
+// promisedElsewhere has another Workload be promised a device.
+func (w *world) promisedElsewhere(node string, device int) *world {
 	key := &v1alpha1.PlacementKey{WorkloadUID: "other", Admission: "a"}
 	w.see(ledger.KindWorkload, "other", func(o *ledger.Observation) {
 		o.Workload = &ledger.Workload{Namespace: "elsewhere", Name: "other", Key: key}
@@ -102,7 +102,7 @@ func TestStandingsInTime(t *testing.T) {
 		"what is ending is on its way, whoever's it is":          {world: node().held("h", false, false, 0).ends("h", 0, 30), gpus: 8, now: 10, standing: busy, reason: v1alpha1.ReasonDevicesFreeing, coming: true, until: 90},
 		"what should have ended a minute ago is waited no more":  {world: node().held("h", true, false, 0).ends("h", 0, 30), gpus: 8, now: 90, standing: blocked, reason: v1alpha1.ReasonDevicesUnhealthy},
 		"what is ending beside what runs is not enough":          {world: node().held("h", true, false, 0).ends("h", 0, 30).held("h", true, false, 1), gpus: 8, now: 10, standing: busy, reason: v1alpha1.ReasonDevicesInUse, until: 90},
-		"what is ending and promised to another is not for all":  {world: node().held("h", true, false, 0).ends("h", 0, 30).promised("h", 0), gpus: 8, now: 10, standing: busy, reason: v1alpha1.ReasonDevicesInUse, until: 90},
+		"what is ending and promised to another is not for all":  {world: node().held("h", true, false, 0).ends("h", 0, 30).promisedElsewhere("h", 0), gpus: 8, now: 10, standing: busy, reason: v1alpha1.ReasonDevicesInUse, until: 90},
 		"what is free beside what is ending is enough by itself": {world: node().held("h", true, false, 0).ends("h", 0, 30), gpus: 7, now: 10, standing: fits, until: 90},
 	}
 	for name, c := range cases {

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -36,105 +34,120 @@ type Hold struct {
 	Until time.Time
 }
 
-// Holds says how the promise that a Workload was made stands on the accounts, in which that promise itself counts as its
-// own. r is the Request that it was decided by.
-func (d *Decider) Holds(s *ledger.Snapshot, r *Request, workload types.UID, promised []v1alpha1.PlacementPodSet) Hold {
-	free := s.Without(map[types.UID]bool{workload: true})
-	hold := Hold{Keeping: Kept}
+// Promise is what Holds looks at: the podsets that a Placement promises to a Workload, with the uids of both.
+type Promise struct {
+	Workload, Placement types.UID
+	PodSets             []v1alpha1.PlacementPodSet
+}
+
+// Holds says how a promise stands on the accounts, in which it counts as its own. r is the Request that it was decided by.
+func Holds(s *ledger.Snapshot, r *Request, p Promise) Hold {
+	h := &holding{windows: windowsOf(r), snapshot: s, free: s.Without(map[types.UID]bool{p.Workload: true}), promise: p, hold: Hold{Keeping: Kept}}
 	asked := map[string]ledger.Amounts{}
-	for i := range promised {
-		p := &promised[i]
-		var ps *PodSet
-		for j := range r.PodSets {
-			if r.PodSets[j].Name == p.Name {
-				ps = &r.PodSets[j]
-			}
-		}
+	for i := range p.PodSets {
+		ps := r.podSet(p.PodSets[i].Name)
 		if ps == nil {
-			return Hold{Keeping: Broken, Reason: v1alpha1.ReasonPodChanged, Message: fmt.Sprintf("podset %s is gone", p.Name)}
+			h.worse(Broken, v1alpha1.ReasonPodChanged, fmt.Sprintf("podset %s is gone", p.PodSets[i].Name))
+			continue
 		}
-		for j := range p.Nodes {
-			pn := &p.Nodes[j]
-			n := free.Node(pn.Name)
-			if n == nil {
-				return Hold{Keeping: Broken, Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", pn.Name)}
-			}
+		for j := range p.PodSets[i].Nodes {
+			pn := &p.PodSets[i].Nodes[j]
+			h.slots(ps, pn)
 			if asked[pn.Name] == nil {
 				asked[pn.Name] = ledger.Amounts{}
 			}
 			asked[pn.Name].Add(ps.Requests, int64(pn.Slots))
-			hold.worsen(d.holdsOn(n, r, ps, p.Flavor, pn, asked[pn.Name]))
+			h.room(pn.Name, asked[pn.Name])
 		}
 	}
-	return hold
+	return h.hold
 }
 
-// worsen takes over what is worse in h, and the earlier time.
-func (hold *Hold) worsen(h Hold) {
-	if !h.Until.IsZero() && (hold.Until.IsZero() || h.Until.Before(hold.Until)) {
-		hold.Until = h.Until
+func (r *Request) podSet(name string) *PodSet {
+	for i := range r.PodSets {
+		if r.PodSets[i].Name == name {
+			return &r.PodSets[i]
+		}
 	}
-	if h.Keeping == Kept || hold.Keeping == Broken || hold.Keeping == Coming && h.Keeping == Coming {
-		return
-	}
-	hold.Keeping, hold.Reason, hold.Message = h.Keeping, h.Reason, h.Message
+	return nil
 }
 
-// holdsOn is Holds for one podset on one node, where asked is what all podsets up to it ask of the node.
-func (d *Decider) holdsOn(n *ledger.Node, r *Request, ps *PodSet, flavor string, pn *v1alpha1.PlacementNode, asked ledger.Amounts) Hold {
-	f := d.standsOn(n, r, ps, flavor)
-	hold := Hold{Keeping: Kept, Until: until([]*nodeFit{f})}
-	if f.unavailable != "" {
-		hold.worsen(f.grade(f.available(onTheWay), v1alpha1.ReasonNodeUnavailable, f.unavailable))
+// holding is one Holds.
+type holding struct {
+	windows
+	snapshot, free *ledger.Snapshot
+	promise        Promise
+	hold           Hold
+}
+
+// worse takes over what is worse than what was found before.
+func (h *holding) worse(k Keeping, reason v1alpha1.Reason, message string) {
+	if h.hold.Keeping == Kept || h.hold.Keeping == Coming && k == Broken {
+		h.hold.Keeping, h.hold.Reason, h.hold.Message = k, reason, message
 	}
-	fits := func(b book) bool {
-		k, _ := f.room(b).Times(asked, 1)
-		return k == 1
+}
+
+func (h *holding) note(t time.Time) {
+	if t.After(h.now) && (h.hold.Until.IsZero() || t.Before(h.hold.Until)) {
+		h.hold.Until = t
 	}
-	if !fits(asIs) {
-		hold.worsen(f.grade(fits(onTheWay), v1alpha1.ReasonNodeResources, fmt.Sprintf("node %s has too little left beside its devices", n.Name)))
-	}
-	for _, request := range pn.Requests {
-		for _, name := range request.Devices {
+}
+
+// slots holds the slots on one node against it and its devices, all at once.
+func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
+	s := Slot{Node: pn.Name}
+	n := h.snapshot.Node(pn.Name)
+	for _, r := range pn.Requests {
+		for _, name := range r.Devices {
 			id, err := ledger.ParseDeviceID(name)
-			dev := f.device(id)
-			switch {
-			case err != nil || dev == nil:
-				hold.worsen(f.grade(false, v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("device %s is gone", name)))
-			case tainted(ps.tolerations(), dev) != nil:
-				hold.worsen(f.grade(false, v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("device %s is tainted", name)))
-			case !f.usable(dev, asIs):
-				hold.worsen(f.grade(f.usable(dev, onTheWay), v1alpha1.ReasonDevicesFreeing, fmt.Sprintf("device %s is not free", name)))
+			if err != nil {
+				h.worse(Broken, v1alpha1.ReasonDevicesUnhealthy, err.Error())
+				continue
+			}
+			s.Devices = append(s.Devices, id)
+			if n == nil {
+				continue
+			}
+			if d := n.Device(id); d != nil {
+				for _, holder := range d.Holders {
+					h.note(holder.Until)
+				}
 			}
 		}
 	}
-	return hold
+	t := s.Trouble(h.snapshot, ps, h.promise.Workload, h.promise.Placement, h.now)
+	switch {
+	case t == nil:
+	case t.Freeing:
+		h.worse(Coming, t.Reason, t.Message)
+	case t.Lost && h.back(t.Since, onTheWay):
+		h.note(t.Since.Add(h.grace))
+		h.worse(Coming, t.Reason, t.Message)
+	default:
+		h.worse(Broken, t.Reason, t.Message)
+	}
 }
 
-// grade is Coming or Broken, with why.
-func (n *nodeFit) grade(coming bool, reason v1alpha1.Reason, message string) Hold {
-	if coming {
-		return Hold{Keeping: Coming, Reason: reason, Message: message}
+// room holds what all podsets up to one ask of a node against what it has.
+func (h *holding) room(node string, asked ledger.Amounts) {
+	n := h.free.Node(node)
+	if n == nil {
+		return // told by the slots
 	}
-	return Hold{Keeping: Broken, Reason: reason, Message: message}
-}
-
-// standsOn looks at one node for one podset without its claims.
-func (d *Decider) standsOn(n *ledger.Node, r *Request, ps *PodSet, flavor string) *nodeFit {
-	var tolerations []corev1.Toleration
-	tolerations = append(tolerations, ps.Spec.Tolerations...)
-	if ps.Assigned != nil {
-		tolerations = append(tolerations, ps.Assigned.Tolerations...)
+	f := &nodeFit{windows: h.windows, node: n}
+	for _, u := range n.Uses {
+		h.note(u.Until)
 	}
-	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *ps.Spec})
-	f := &nodeFit{windows: windowsOf(r), ps: ps, node: n, plain: len(ps.Shape.Claims) == 0}
-	if f.unavailable, f.meant = unavailable(n, affinity, tolerations); f.unavailable != "" && !f.meant {
-		f.absentSince = absentSince(n, affinity, tolerations)
+	k, scarce := f.room(asIs).Times(asked, 1)
+	if k == 1 {
+		return
 	}
-	if i := r.Policy.Flavor(flavor); i >= 0 {
-		f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, i), r.Policy, n.Lost, i)
+	message := fmt.Sprintf("node %s has not the %s any more that was promised", node, scarce)
+	if k, _ := f.room(onTheWay).Times(asked, 1); k == 1 {
+		h.worse(Coming, v1alpha1.ReasonDevicesFreeing, message)
+		return
 	}
-	return f
+	h.worse(Broken, v1alpha1.ReasonNodeResources, message)
 }
 
 // tolerations are those of all requests of a pod together.

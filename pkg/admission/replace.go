@@ -42,7 +42,7 @@ func (t *Trouble) Dead(now time.Time, grace time.Duration) bool {
 
 // Trouble holds a slot that a live Placement promises against the accounts; nil where a pod of the podset can use it.
 // workload and placement are the uids of who it is promised to and by.
-func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement types.UID) *Trouble {
+func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement types.UID, now time.Time) *Trouble {
 	n := snapshot.Node(s.Node)
 	if n == nil {
 		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", s.Node), NodeGone: true}
@@ -52,7 +52,7 @@ func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement
 	}
 	var freeing *Trouble
 	for _, id := range s.Devices {
-		switch t := deviceTrouble(n, id, ps, workload, placement); {
+		switch t := deviceTrouble(n, id, ps, ours{workload, placement, now}); {
 		case t == nil:
 		case t.Freeing:
 			freeing = t
@@ -85,7 +85,7 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: still == "", Since: notReadySince(n)}
 }
 
-// notReadySince returns when the node's Ready condition last changed.
+// notReadySince returns when the node's Ready condition last changed, also where it is Ready again.
 func notReadySince(n *ledger.Node) time.Time {
 	for i := range n.Object.Status.Conditions {
 		if c := &n.Object.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -95,25 +95,39 @@ func notReadySince(n *ledger.Node) time.Time {
 	return time.Time{}
 }
 
-func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, workload, placement types.UID) *Trouble {
+// ours says whose a slot is, and when it is looked at.
+type ours struct {
+	workload, placement types.UID
+	now                 time.Time
+}
+
+func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trouble {
 	d := n.Device(id)
 	if d == nil {
 		away := !slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool {
 			return p.Driver == id.Driver && p.Name == id.Pool && p.State == ledger.PoolFresh
 		})
-		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is gone", n.Name, id.Device), Lost: away}
+		t := &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is gone", n.Name, id.Device), Lost: away}
+		for i := range n.Lost {
+			if n.Lost[i].ID == id {
+				t.Since = n.Lost[i].Lost
+			}
+		}
+		return t
 	}
 	if d.Unusable != "" {
 		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s: %s", n.Name, id.Device, d.Unusable)}
 	}
-	if t := tainted(ps, d); t != nil {
+	if t := tainted(ps.tolerations(), d); t != nil {
 		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s has taint %s:%s", n.Name, id.Device, t.Key, t.Effect)}
 	}
 	var freeing *Trouble
 	for _, h := range d.Holders {
 		switch {
-		case h.UID == placement:
-		case h.Freeing || h.Workload != "" && h.Workload == workload:
+		case h.UID == o.placement:
+		case h.Freeing && !h.Ending(o.now):
+			return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is held by a pod that should have ended by now", n.Name, id.Device)}
+		case h.Freeing || h.Workload != "" && h.Workload == o.workload:
 			freeing = &Trouble{Reason: v1alpha1.ReasonDevicesFreeing, Message: fmt.Sprintf("node %s: device %s is held by a pod that is ending", n.Name, id.Device), Freeing: true}
 		case h.Managed:
 			return &Trouble{Reason: v1alpha1.ReasonDevicesInUse, Message: fmt.Sprintf("node %s: another workload has taken device %s", n.Name, id.Device)}
@@ -128,7 +142,7 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, workload, pla
 // their podset: r's counts are those of the slots. charge is what one pod of the podset costs by the Placement; nobody's
 // quota pays for more.
 func (d *Decider) Replace(ctx context.Context, s *ledger.Snapshot, r *Request, placement types.UID, back []ledger.PodSetClaim, charge int64) Decision {
-	dec := d.Decide(ctx, s.Without(placement, back), r)
+	dec := d.Decide(ctx, s.Returned(placement, back), r)
 	if dec.Verdict != v1alpha1.VerdictAdmit {
 		return dec
 	}

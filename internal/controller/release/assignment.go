@@ -57,7 +57,7 @@ const pruneAbove = 4096
 // siblings returns the pods of an owner that are not terminal, by uid, terminating ones included.
 func (c *Controller) siblings(ctx context.Context, namespace string, owner types.UID) (map[types.UID]*corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := c.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	live := map[types.UID]*corev1.Pod{}

@@ -32,12 +32,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// WorkloadByOwner indexes Workloads by the uid of their controller.
-const WorkloadByOwner = "plimsoll.dev/owner-uid"
-
-// PodByController indexes pods by the uid of their controller.
-const PodByController = "plimsoll.dev/controller-uid"
-
 // retryEvery is how often a pod that waits for devices to come free looks again.
 const retryEvery = 500 * time.Millisecond
 
@@ -224,7 +218,7 @@ func (c *Controller) workloadOf(ctx context.Context, p *corev1.Pod) (*kueue.Work
 		return nil, nil
 	}
 	list := &kueue.WorkloadList{}
-	if err := c.Client.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingFields{WorkloadByOwner: string(owner)}); err != nil {
+	if err := c.Client.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingFields{observe.WorkloadByOwner: string(owner)}); err != nil {
 		return nil, fmt.Errorf("list workloads: %w", err)
 	}
 	for i := range list.Items {

@@ -75,7 +75,7 @@ func (c *Controller) progress(ctx context.Context, p *corev1.Pod) error {
 		}
 	}
 	list := &corev1.PodList{}
-	if err := c.Client.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingFields{PodByController: string(observe.ControllerOf(p))}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Client.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingFields{observe.PodByController: string(observe.ControllerOf(p))}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
 	for i := range list.Items {
@@ -182,7 +182,7 @@ func (c *Controller) PodsOf(ctx context.Context, wl *kueue.Workload) []reconcile
 		return nil
 	}
 	list := &corev1.PodList{}
-	if err := c.Client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.Client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	var out []reconcile.Request

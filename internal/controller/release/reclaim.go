@@ -52,7 +52,7 @@ func (c *Controller) reclaim(ctx context.Context, wl *kueue.Workload, placement 
 			ps := asked[podSets[i].Name]
 			switch {
 			case live[a.holds[s.key()].pod] != nil:
-			case ps != nil && s.place().Trouble(snapshot, ps, wl.UID, placement.UID) != nil:
+			case ps != nil && s.place().Trouble(snapshot, ps, wl.UID, placement.UID, c.Clock.Now()) != nil:
 				broken = append(broken, s)
 			default:
 				usable = append(usable, s)

@@ -10,7 +10,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/controller/release"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/steering"
@@ -81,7 +80,7 @@ func (r *round) crewOf(ctx context.Context, wl *kueue.Workload) (crew, error) {
 		return c, nil
 	}
 	list := &corev1.PodList{}
-	err := r.Client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{release.PodByController: string(owner)}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return c, fmt.Errorf("list pods: %w", err)
 	}

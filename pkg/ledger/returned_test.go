@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWithoutIsTheInverseOfWith: whatever a holder takes of a cluster and gives back, the accounts are those of before.
-func TestWithoutIsTheInverseOfWith(t *testing.T) {
+// TestReturnedIsTheInverseOfWith: whatever a holder takes of a cluster and gives back, the accounts are those of before.
+func TestReturnedIsTheInverseOfWith(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all, _ := history(t)
 		s := bookOf(all...).Snapshot()
@@ -27,7 +27,7 @@ func TestWithoutIsTheInverseOfWith(t *testing.T) {
 		}
 		with := s.With(Holder{Kind: HolderPlacement, UID: "x", Managed: true}, taken)
 		before, held := s.Digest(), with.Digest()
-		back := with.Without("x", taken)
+		back := with.Returned("x", taken)
 		for _, name := range []string{"a", "b"} {
 			n, m := s.Node(name), back.Node(name)
 			if n == nil {
@@ -48,14 +48,14 @@ func TestWithoutIsTheInverseOfWith(t *testing.T) {
 	})
 }
 
-func TestWithoutLeavesADeviceToItsOtherHolders(t *testing.T) {
+func TestReturnedLeavesADeviceToItsOtherHolders(t *testing.T) {
 	d := device("a", 0, 0)
 	s := bookOf(
 		seeNode("a", 1, nil), seeSlice("a", 2, 1, 1, 0, 2), seeWorkload("w", 3, 100), seePlacement("w", 4, 100, "a", 2, d, device("a", 0, 1)),
 		seeClaim("foreign", 5, Claim{Allocated: []DeviceID{d}}),
 	).Snapshot()
 	_, cpu := free(s, "a")
-	back := s.Without(types.UID("p-w"), []PodSetClaim{{Node: "a", Slots: 2, Requests: Amounts{"cpu": 1000, "pods": 1}, Devices: []DeviceID{d, device("a", 0, 1)}}})
+	back := s.Returned(types.UID("p-w"), []PodSetClaim{{Node: "a", Slots: 2, Requests: Amounts{"cpu": 1000, "pods": 1}, Devices: []DeviceID{d, device("a", 0, 1)}}})
 	devices, freed := free(back, "a")
 	if devices != 1 || freed != cpu+2000 {
 		t.Errorf("%d devices and %d cpu are free, want 1 and %d: the foreign claim keeps its device", devices, freed, cpu+2000)

@@ -1,17 +1,16 @@
 package ledger
 
 import (
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Without returns a snapshot in which a holder has given back what it takes of some nodes: the inverse of With. A device
+// Returned returns a snapshot in which a holder has given back what it takes of some nodes: the inverse of With. A device
 // stays with its other holders. Slots counts those whose requests the promise itself holds, not those whose pods are on
 // the node. s is unchanged.
-func (s *Snapshot) Without(holder types.UID, podSets []PodSetClaim) *Snapshot {
-	c := &Snapshot{Version: s.Version, nodes: maps.Clone(s.nodes), names: s.names, classes: s.classes}
+func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
+	c := s.clone()
 	fresh := map[string]bool{}
 	for _, ps := range podSets {
 		n := c.nodes[ps.Node]
@@ -23,8 +22,7 @@ func (s *Snapshot) Without(holder types.UID, podSets []PodSetClaim) *Snapshot {
 			n = n.clone()
 			c.nodes[ps.Node] = n
 		}
-		n.Free.Add(ps.Requests, int64(ps.Slots))
-		n.Managed.Add(ps.Requests, -int64(ps.Slots))
+		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots)}, true)
 		for i := range n.Devices {
 			if slices.Contains(ps.Devices, n.Devices[i].ID) {
 				n.Devices[i].Holders = slices.DeleteFunc(slices.Clone(n.Devices[i].Holders), func(h Holder) bool { return h.UID == holder })
