@@ -39,6 +39,8 @@ const (
 	ReasonQuotaMismatch Reason = "QuotaMismatch"
 	// ReasonChecksPending: admission checks of other controllers are not Ready yet.
 	ReasonChecksPending Reason = "ChecksPending"
+	// ReasonBehindQueueHead: the queue is StrictFIFO, and another workload stands before it.
+	ReasonBehindQueueHead Reason = "BehindQueueHead"
 	// ReasonClaimTampered: a pod's claim or template is not the one that was promised.
 	ReasonClaimTampered Reason = "ClaimTampered"
 	// ReasonPodChanged: a pod asks for more than its slot, or for another node than its slot's.

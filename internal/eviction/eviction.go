@@ -2,8 +2,10 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,13 +35,7 @@ type Evictor struct {
 // Evict deactivates a Workload under a nonce, having written down why and until when it is not tried again. It comes
 // back by itself: see steering.Reactivate.
 func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, reason v1alpha1.Reason, message string) error {
-	if steering.Deactivated(wl) {
-		return nil
-	}
-	if _, err := e.Store.Ensure(ctx, wl); err != nil {
-		return err
-	}
-	err := e.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+	return e.evict(ctx, wl, reason, message, func(s *v1alpha1.PlacementStatus) {
 		if old := s.Retry; old != nil && old.Reason == reason && old.Message == message && old.NotBefore != nil && old.NotBefore.After(e.Now()) {
 			return // written for this eviction already, by a try whose second write was refused
 		}
@@ -51,6 +47,17 @@ func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 		r.NotBefore, r.Reason, r.Message = &until, reason, message
 		s.Retry = r
 	})
+}
+
+// evict writes down what note says of it, and deactivates.
+func (e *Evictor) evict(ctx context.Context, wl *kueue.Workload, reason v1alpha1.Reason, message string, note func(*v1alpha1.PlacementStatus)) error {
+	if steering.Deactivated(wl) {
+		return nil
+	}
+	if _, err := e.Store.Ensure(ctx, wl); err != nil {
+		return err
+	}
+	err := e.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), note)
 	if err != nil {
 		return fmt.Errorf("record eviction: %w", err)
 	}
@@ -63,6 +70,36 @@ func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	e.Events.Eventf(wl, nil, corev1.EventTypeWarning, string(reason), "Evict", "%s", message)
 	faultpoint.Reach(logger, faultpoint.AfterDeactivate)
 	return nil
+}
+
+// Refuse evicts a Workload whose reservation on some flavors cannot be kept: those are closed for it for a backoff, the
+// others may be tried at once.
+func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, refused []string, reason v1alpha1.Reason, message string) error {
+	return e.evict(ctx, wl, reason, message, func(s *v1alpha1.PlacementStatus) {
+		if slices.ContainsFunc(s.Closed, func(c v1alpha1.FlavorClosed) bool {
+			return slices.Contains(refused, c.Flavor) && c.Until.After(e.Now())
+		}) {
+			return // written for this eviction already, by a try whose second write was refused
+		}
+		r := &v1alpha1.PlacementRetry{Count: 1}
+		if s.Retry != nil {
+			r.Count = s.Retry.Count + 1
+		}
+		r.Reason, r.Message = reason, message
+		s.Retry = r
+		Close(s, refused, e.Now(), e.Now().Add(Backoff(p.Spec.Retry, r.Count)))
+	})
+}
+
+// Close closes flavors for a Workload until a time, and forgets those whose time is over.
+func Close(s *v1alpha1.PlacementStatus, refused []string, now, until time.Time) {
+	s.Closed = slices.DeleteFunc(s.Closed, func(c v1alpha1.FlavorClosed) bool {
+		return !c.Until.After(now) || slices.Contains(refused, c.Flavor)
+	})
+	for _, f := range refused {
+		s.Closed = append(s.Closed, v1alpha1.FlavorClosed{Flavor: f, Until: metav1.NewTime(until)})
+	}
+	slices.SortFunc(s.Closed, func(a, b v1alpha1.FlavorClosed) int { return cmp.Compare(a.Flavor, b.Flavor) })
 }
 
 // Backoff returns how long a Workload waits after its n-th eviction: it doubles from initialSeconds to maxSeconds, and

@@ -40,6 +40,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
 // Scheme returns the scheme of all kinds that the manager reads or writes.
@@ -138,6 +139,15 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
+	quotas, err := quota.New(quota.Options{})
+	if err != nil {
+		return fmt.Errorf("read Kueue's configuration: %w", err)
+	}
+	quotaObserver := &observe.Quota{Book: quotas, Changed: func() { wake(changes) }}
+	if err := quotaObserver.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	synced := func() bool { return observer.Synced() && quotaObserver.Synced() }
 	var (
 		c        = mgr.GetClient()
 		now      = clock.RealClock{}
@@ -153,8 +163,8 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	)
 	decider := &admission.Decider{Matcher: matcher}
 	engine := &round.Engine{
-		Client: c, Book: book, Decider: decider, Policies: resolver, Store: store, Writer: writer,
-		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
+		Client: c, Book: book, Decider: decider, Policies: resolver, Quota: quotas, Store: store, Writer: writer,
+		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: synced,
 	}
 	releaser := &release.Controller{
 		Client: c, Live: mgr.GetAPIReader(), Book: book, Decider: decider, Matcher: matcher, Policies: resolver, Store: store,
@@ -172,7 +182,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
 	}
-	return probes(mgr, observer)
+	return probes(mgr, synced)
 }
 
 // wake asks for a round; one that is asked for already will do.
@@ -184,13 +194,13 @@ func wake(changes chan event.GenericEvent) {
 }
 
 // probes serves health: ready once the ledger has seen all that existed at the start and the webhooks listen.
-func probes(mgr ctrl.Manager, observer *observe.Observer) error {
+func probes(mgr ctrl.Manager, synced func() bool) error {
 	started := mgr.GetWebhookServer().StartedChecker()
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)
 	}
 	return mgr.AddReadyzCheck("ready", func(r *http.Request) error {
-		if !observer.Synced() {
+		if !synced() {
 			return errors.New("the ledger is not filled yet")
 		}
 		return started(r)

@@ -77,11 +77,31 @@ func TakenOver(wl *kueue.Workload) bool {
 	return ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.SteeringAnnotation] != ""
 }
 
-// Forget takes the nonce out of a Workload that was taken over: left there, it would let us undo a later deactivation
+// Reject ends a Workload for good: inactive, with the reason, and without the nonce that would bring it back.
+func (w *Writer) Reject(ctx context.Context, wl *kueue.Workload, reason v1alpha1.Reason) error {
+	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		delete(c.Annotations, v1alpha1.SteeringAnnotation)
+		c.Annotations[v1alpha1.RejectedAnnotation] = string(reason)
+		c.Spec.Active = ptr.To(false)
+		return nil
+	})
+	return err
+}
+
+// Rejected says whether a Workload was rejected and made active again since, by somebody else: it is tried anew.
+func Rejected(wl *kueue.Workload) bool {
+	return ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.RejectedAnnotation] != ""
+}
+
+// Forget takes the nonce, and the reason of a rejection, out of a Workload that was taken over: left there, it would let us undo a later deactivation
 // that is not ours.
 func (w *Writer) Forget(ctx context.Context, wl *kueue.Workload) error {
 	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {
 		delete(c.Annotations, v1alpha1.SteeringAnnotation)
+		delete(c.Annotations, v1alpha1.RejectedAnnotation)
 		return nil
 	})
 	return err

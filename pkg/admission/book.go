@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -30,12 +32,15 @@ const (
 type windows struct {
 	now                   time.Time
 	window, grace, memory time.Duration
+	// others are Workloads of which what is ending is somebody else's.
+	others map[types.UID]bool
 }
 
 func windowsOf(r *Request) windows {
 	f := &r.Policy.Spec.Freshness
 	return windows{
 		now:    r.Now,
+		others: r.Others,
 		window: time.Duration(flavors.Seconds(f.WindowSeconds, 180)) * time.Second,
 		grace:  time.Duration(flavors.Seconds(f.LossGraceSeconds, 60)) * time.Second,
 		memory: time.Duration(flavors.Seconds(f.InventoryMemorySeconds, 3600)) * time.Second,
@@ -62,7 +67,7 @@ func (w windows) usable(d *ledger.Device, b book) bool {
 	case asIs, returning:
 		return d.Free()
 	case onTheWay:
-		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Ending(w.now) })
+		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Ending(w.now) || w.others[h.Workload] })
 	case managedGone:
 		return !w.overdue(d) && !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed && !h.Freeing })
 	}

@@ -147,32 +147,39 @@ func (c *chooser) try(ctx context.Context) {
 		}
 		c.podSets = append(c.podSets, cand)
 	}
-	for i, say := range c.halves(ctx) {
-		c.out.Decision.Standings[i].Quota = say
-	}
+	Halves(ctx, c.kueue, c.waiter, &c.out.Decision)
 }
 
-// halves asks Kueue about each flavor alone, which is what the record shows beside the standing.
-func (c *chooser) halves(ctx context.Context) []string {
-	var out []string
-	for _, cand := range c.podSets {
-		for _, t := range cand.trials {
-			if cand.out[t.option.Flavor] {
-				out = append(out, "")
+// Halves adds to the standings of a decision what Kueue would do if each flavor alone were open.
+func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
+	p := w.Request.Policy
+	dec.Standings = slices.Clone(dec.Standings)
+	for i := range dec.Standings {
+		s := &dec.Standings[i]
+		ps := w.Request.podSet(s.PodSet)
+		if ps == nil || p.Flavor(s.Flavor) < 0 || !p.Asks(ps.Shape) {
+			continue
+		}
+		plan := flavors.Plan{AllowedFor: map[string][]string{}, Charge: map[string]int64{}, Overhead: w.Overhead}
+		for j := range w.Request.PodSets {
+			other := &w.Request.PodSets[j]
+			if !p.Asks(other.Shape) {
 				continue
 			}
-			alone := stage{}
-			for _, other := range c.podSets {
-				if other == cand {
-					alone.options = append(alone.options, []trial{t})
-				} else {
-					alone.options = append(alone.options, other.trials[:1])
+			options := p.Options(other.Shape)
+			at := slices.IndexFunc(options, func(o flavors.Option) bool {
+				if other != ps {
+					return other.Assigned == nil || p.Flavors[o.Flavor].Name == other.Assigned.Flavor
 				}
+				return p.Flavors[o.Flavor].Name == s.Flavor && other.Shape.AlternativeOf(o.Variant) == s.Alternative
+			})
+			if at >= 0 {
+				plan.AllowedFor[other.Name] = []string{p.Flavors[options[at].Flavor].Name}
+				plan.Charge[other.Name] = options[at].Charge
 			}
-			out = append(out, string(c.fitOnly(ctx, c.plan(alone, 1)).Mode))
 		}
+		s.Quota = string(askKueue(ctx, k, w, plan, true).Mode)
 	}
-	return out
 }
 
 // infeasible says whether some podset can never be placed, and makes that the decision.

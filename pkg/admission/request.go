@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -29,6 +30,8 @@ type Request struct {
 	EveryFlavor bool
 	// Coming also tries what is freeing or was lost within the grace, where nobody else is promised it: see Decision.Coming.
 	Coming bool
+	// Others are Workloads of which what is ending is somebody else's: Coming leaves it to them.
+	Others map[types.UID]bool
 	// Refusal, if set, says why the Workload cannot be decided at all; the decision is then Wait with that reason.
 	Refusal *flavors.Refusal
 }

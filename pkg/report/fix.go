@@ -54,6 +54,8 @@ var fixes = map[v1alpha1.Reason]string{
 		"repeats, an operator has to see that the ClusterQueue gives quota for the policy's quotaResource on the policy's flavors.",
 	v1alpha1.ReasonChecksPending: "Another admission check of the queue has to turn Ready: the Workload's status.admissionChecks says what it " +
 		"waits for.",
+	v1alpha1.ReasonBehindQueueHead: "The ClusterQueue is StrictFIFO: its workloads start in their order. What stands before it has to start or leave, or the " +
+		"queue's admin sets queueingStrategy to BestEffortFIFO.",
 	v1alpha1.ReasonClaimTampered: "Somebody changed the pod's claim or its template. It is placed anew; do not edit objects with the label " +
 		"plimsoll.dev/owned.",
 	v1alpha1.ReasonPodChanged: "Something (a LimitRange, a webhook, a sidecar) makes the pod ask for more than the Job says. Write it into the " +

@@ -32,6 +32,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/steering"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
 // Engine runs rounds, one at a time.
@@ -40,12 +41,14 @@ type Engine struct {
 	Book     *ledger.Book
 	Decider  *admission.Decider
 	Policies *policies.Resolver
-	Store    *placements.Store
-	Writer   *steering.Writer
-	Evictor  *eviction.Evictor
-	Events   events.EventRecorder
-	Metrics  *metrics.Metrics
-	Clock    clock.PassiveClock
+	// Quota is asked what Kueue would do.
+	Quota   *quota.Book
+	Store   *placements.Store
+	Writer  *steering.Writer
+	Evictor *eviction.Evictor
+	Events  events.EventRecorder
+	Metrics *metrics.Metrics
+	Clock   clock.PassiveClock
 	// Synced says whether the ledger has seen all that existed at the start.
 	Synced func() bool
 
@@ -56,6 +59,9 @@ type Engine struct {
 	memo map[types.UID]remembered
 	// written holds the keys of promises that were written and have not come back on the watch yet.
 	written map[types.UID]*v1alpha1.PlacementKey
+	// offers holds what Kueue has not taken yet; last is what the last offers were made on.
+	offers map[types.UID]*offered
+	last   pass
 }
 
 // syncEvery is how often a round that came before the ledger was filled tries again.
@@ -82,6 +88,9 @@ type round struct {
 	snapshot *ledger.Snapshot
 	inputs   int64
 	queues   map[types.NamespacedName]*policies.Managed
+	waiters  []waiting
+	// spoken are, by Workload, who Kueue was let preempt for it.
+	spoken map[types.UID][]types.UID
 	// next is when the round wants to run again; zero for not by itself.
 	next time.Duration
 }
@@ -108,6 +117,9 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		workloads[i] = &list.Items[i]
 	}
 	slices.SortFunc(workloads, firstComeFirstServed)
+	if err := r.victims(ctx, workloads); err != nil {
+		return reconcile.Result{}, err
+	}
 	managed := 0
 	var failed []error
 	for _, wl := range workloads {
@@ -120,6 +132,9 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if err := r.workload(ctx, wl); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			failed = append(failed, fmt.Errorf("workload %s/%s: %w", wl.Namespace, wl.Name, err))
 		}
+	}
+	if err := r.offer(ctx); err != nil {
+		failed = append(failed, err)
 	}
 	r.forget(workloads)
 	e.Metrics.ManagedWorkloads.Set(float64(managed))
@@ -210,7 +225,7 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 	if finished(wl) {
 		return r.withdraw(ctx, wl, "Finished", "the workload has finished")
 	}
-	if steering.TakenOver(wl) {
+	if steering.TakenOver(wl) || steering.Rejected(wl) {
 		return r.Writer.Forget(ctx, wl)
 	}
 	m, err := r.queue(ctx, wl)
@@ -259,4 +274,41 @@ func (r *round) withdraw(ctx context.Context, wl *kueue.Workload, reason, messag
 	return r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
 		setReserved(s, p.Generation+1, false, reason, message)
 	})
+}
+
+// victims learns whom Kueue was let preempt for whom among those that wait, or that hold quota and no place yet.
+func (r *round) victims(ctx context.Context, workloads []*kueue.Workload) error {
+	r.spoken = map[types.UID][]types.UID{}
+	for _, wl := range workloads {
+		if finished(wl) || wl.DeletionTimestamp != nil {
+			continue
+		}
+		p, err := r.Store.Get(ctx, wl)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			continue
+		}
+		for _, uid := range p.Status.Victims {
+			r.spoken[wl.UID] = append(r.spoken[wl.UID], types.UID(uid))
+		}
+	}
+	return nil
+}
+
+// spokenFor returns whose ending devices belong to others than a Workload.
+func (r *round) spokenFor(wl types.UID) map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for other, victims := range r.spoken {
+		for _, v := range victims {
+			if other != wl {
+				out[v] = true
+			}
+		}
+	}
+	for _, v := range r.spoken[wl] {
+		delete(out, v)
+	}
+	return out
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -35,7 +35,7 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		return err
 	}
 	if placement != nil && ledger.SameKey(placement.Spec.Key, key) {
-		return r.promised(ctx, wl, placement, check)
+		return r.promised(ctx, wl, m, placement)
 	}
 	r.mu.Lock()
 	pending := ledger.SameKey(r.written[wl.UID], key)
@@ -68,40 +68,33 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy " + p.Name + " is in Shadow: " + dec.Message, Bare: true})
 		return err
 	}
-	if steered(wl, m) && req.Refusal == nil {
-		if why := mismatch(wl, p, req); why != "" {
-			return r.Evictor.Evict(ctx, wl, p, v1alpha1.ReasonQuotaMismatch, why)
-		}
-	}
-	if dec.Verdict != v1alpha1.VerdictAdmit {
+	switch {
+	case dec.Verdict == v1alpha1.VerdictAdmit, dec.Coming:
+		r.halves(ctx, wl, m, req, &dec)
+		return r.promise(ctx, wl, p, key, dec)
+	case !steered(wl, m):
 		return r.pending(ctx, wl, m, dec)
+	case req.Refusal == nil && dec.Reason == v1alpha1.ReasonQuotaMismatch:
+		return r.Evictor.Evict(ctx, wl, p, dec.Reason, dec.Message)
 	}
-	return r.promise(ctx, wl, p, key, dec)
+	return r.refuse(ctx, wl, m, req, dec)
 }
 
-// mismatch says how what Kueue reserved differs from what was allowed and charged: a patch can be overtaken.
-func mismatch(wl *kueue.Workload, p *flavors.Policy, req *admission.Request) string {
-	allowed := flavors.AllowedOf(wl)
+// refuse takes the quota back from a Workload that has no place, and none on its way: nobody keeps quota for devices that
+// are not there. It is closed for the flavors that it held.
+func (r *round) refuse(ctx context.Context, wl *kueue.Workload, m *policies.Managed, req *admission.Request, dec admission.Decision) error {
+	var held []string
 	for i := range req.PodSets {
 		ps := &req.PodSets[i]
-		a := assignment(wl, ps.Name)
-		if len(ps.Shape.Claims) == 0 || a == nil || ps.Assigned == nil {
-			continue
-		}
-		f := p.Flavor(ps.Assigned.Flavor)
-		if f < 0 || !slices.Contains(allowed, ps.Assigned.Flavor) {
-			return fmt.Sprintf("Kueue reserved flavor %q for podset %s, allowed were %q", ps.Assigned.Flavor, ps.Name, allowed)
-		}
-		count := ps.Count
-		if a.Count != nil {
-			count = *a.Count
-		}
-		used := a.ResourceUsage[corev1.ResourceName(p.Spec.QuotaResource)]
-		if want := p.Charge(ps.Shape, ps.Shape.Variants()[0], f) * int64(count); used.Value() != want {
-			return fmt.Sprintf("Kueue charged %s of %s for podset %s, it costs %d", used.String(), p.Spec.QuotaResource, ps.Name, want)
+		if m.Policy.Asks(ps.Shape) && ps.Assigned != nil && !slices.Contains(held, ps.Assigned.Flavor) {
+			held = append(held, ps.Assigned.Flavor)
 		}
 	}
-	return ""
+	r.halves(ctx, wl, m, req, &dec)
+	if err := r.record(ctx, wl, m.Policy, dec); err != nil {
+		return err
+	}
+	return r.Evictor.Refuse(ctx, wl, m.Policy, held, dec.Reason, dec.Message)
 }
 
 // promise writes the Placement. The check is turned Ready by the round that sees it come back.
@@ -120,32 +113,83 @@ func (r *round) promise(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	return r.record(ctx, wl, p, dec)
 }
 
-// promised turns the check Ready: the promise has come back on the watch.
-func (r *round) promised(ctx context.Context, wl *kueue.Workload, placement *v1alpha1.Placement, check string) error {
+// promised turns the check Ready once the promise has come back on the watch and all of it is there.
+func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) error {
 	r.mu.Lock()
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
-	if !meta.IsStatusConditionTrue(placement.Status.Conditions, v1alpha1.PlacementReserved) { // a crash came between the two writes
-		err := r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
-			setReserved(s, placement.Generation, true, "Promised", "every pod has a place that is kept for it")
-		})
-		if err != nil {
-			return err
-		}
-	}
-	c := steering.CheckState(wl, check)
-	if c == nil || c.State == kueue.CheckStateReady {
+	c := steering.CheckState(wl, m.Checks[0])
+	if c == nil {
 		return nil
+	}
+	if c.State == kueue.CheckStateReady {
+		return r.reserved(ctx, wl, placement)
+	}
+	if done, err := r.awaited(ctx, wl, m, placement); done || err != nil {
+		return err
+	}
+	if err := r.reserved(ctx, wl, placement); err != nil {
+		return err
 	}
 	logger := log.FromContext(ctx)
 	faultpoint.Reach(logger, faultpoint.AfterPlacement)
-	written, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "every pod has a place that is kept for it"})
+	written, err := r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStateReady, Message: "every pod has a place that is kept for it"})
 	if err != nil || !written {
 		return err
 	}
 	logger.V(2).Info("Turned check Ready")
 	faultpoint.Reach(logger, faultpoint.AfterReady)
 	return nil
+}
+
+// reserved says in the status that a promise is kept, and ends what was remembered of the wait.
+func (r *round) reserved(ctx context.Context, wl *kueue.Workload, placement *v1alpha1.Placement) error {
+	s := &placement.Status
+	if meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PlacementReserved) && len(s.Waits)+len(s.Closed)+len(s.Victims) == 0 {
+		return nil
+	}
+	return r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+		s.Waits, s.Closed, s.Victims = nil, nil, nil
+		if !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PlacementReserved) {
+			setReserved(s, placement.Generation, true, "Promised", "every pod has a place that is kept for it")
+			if s.Record != nil && s.Record.Verdict != v1alpha1.VerdictAdmit {
+				rec := *s.Record
+				rec.Time, rec.Verdict, rec.Reason, rec.Message = metav1.NewTime(r.now), v1alpha1.VerdictAdmit, "", "what its place waited for has come"
+				admission.Push(s, &rec)
+			}
+		}
+	})
+}
+
+// awaited looks at a promise that may count on what is ending or was lost within the grace. done is false where all of it
+// is there. It is waited for up to release.waitSeconds; where it does not come the promise is withdrawn, and decided anew.
+func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) (done bool, err error) {
+	if m.Policy == nil {
+		return false, nil
+	}
+	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, m.Policy)
+	if err != nil || req.Refusal != nil {
+		return err != nil, err
+	}
+	hold := admission.Holds(r.snapshot, req, admission.Promise{Workload: wl.UID, Placement: placement.UID, PodSets: placement.Spec.PodSets})
+	if !hold.Until.IsZero() {
+		r.again(hold.Until)
+	}
+	switch hold.Keeping {
+	case admission.Kept:
+		return false, nil
+	case admission.Broken:
+		log.FromContext(ctx).V(2).Info("Withdrew promise that cannot be kept", "reason", hold.Reason)
+		return true, r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
+	}
+	deadline := placement.Spec.Key.ReservedAt.Add(time.Duration(flavors.Seconds(m.Policy.Spec.Release.WaitSeconds, 600)) * time.Second)
+	if !r.now.Before(deadline) {
+		return true, r.Evictor.Evict(ctx, wl, m.Policy, v1alpha1.ReasonReleaseTimeout, "what its place waits for did not come: "+hold.Message)
+	}
+	r.again(deadline)
+	dec := admission.Decision{Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonDevicesFreeing, Coming: true, Message: hold.Message}
+	_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
+	return true, err
 }
 
 // pending records why a quota holder waits and says it on the check. One that Kueue has admitted all the same, by a

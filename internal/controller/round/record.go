@@ -21,6 +21,11 @@ const recordEvery = 10 * time.Second
 
 // record writes a decision into the Workload's Placement where it tells something new, and says it as an event.
 func (r *round) record(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, dec admission.Decision) error {
+	return r.recordWith(ctx, wl, p, dec, nil)
+}
+
+// recordWith is record with a change of what else the status keeps; nil for none. A change is written at once.
+func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, dec admission.Decision, change func(*v1alpha1.PlacementStatus)) error {
 	rec := admission.Record(dec, p, r.now)
 	placement, err := r.Store.Get(ctx, wl)
 	if err != nil {
@@ -31,10 +36,10 @@ func (r *round) record(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 		old = placement.Status.Record
 	}
 	admitted := dec.Verdict == v1alpha1.VerdictAdmit
-	if admission.SameRecord(old, rec) && !admitted {
+	if admission.SameRecord(old, rec) && !admitted && change == nil {
 		return nil
 	}
-	if old != nil && old.Verdict == rec.Verdict && old.Reason == rec.Reason && !admitted {
+	if old != nil && old.Verdict == rec.Verdict && old.Reason == rec.Reason && !admitted && change == nil {
 		if next := old.Time.Add(recordEvery); r.now.Before(next) {
 			r.again(next)
 			return nil
@@ -47,6 +52,9 @@ func (r *round) record(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 	}
 	err = r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
 		admission.Push(s, rec)
+		if change != nil {
+			change(s)
+		}
 		if admitted {
 			setReserved(s, placement.Generation, true, "Promised", dec.Message)
 		} else {

@@ -3,13 +3,12 @@ package round
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -67,6 +66,7 @@ func (r Requests) Of(ctx context.Context, now time.Time, wl *kueue.Workload, p *
 
 // assigned adds what Kueue assigned to a podset, if anything.
 func (r Requests) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, ps *admission.PodSet) error {
+	count := ps.Count
 	for _, rp := range wl.Status.ReclaimablePods {
 		if string(rp.Name) == ps.Name {
 			ps.Count = max(0, ps.Count-rp.Count)
@@ -79,29 +79,44 @@ func (r Requests) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.P
 	if a.Count != nil {
 		ps.Count = min(ps.Count, *a.Count)
 	}
-	out := &admission.Assigned{NodeLabels: map[string]string{}}
 	resource := corev1.ResourceName(p.Spec.QuotaResource)
-	if len(ps.Shape.Claims) == 0 {
+	if !p.Asks(ps.Shape) {
 		resource = corev1.ResourceCPU
 	}
-	out.Flavor = string(a.Flavors[resource])
-	names := map[kueue.ResourceFlavorReference]bool{}
-	for _, f := range a.Flavors {
-		names[f] = true
+	byResource := map[corev1.ResourceName]string{}
+	for name, f := range a.Flavors {
+		byResource[name] = string(f)
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	var failed error
+	ps.Assigned = admission.AssignedOf(byResource, resource, r.flavor(ctx, &failed))
+	if used, ok := a.ResourceUsage[resource]; ok && p.Asks(ps.Shape) {
+		ps.Assigned.Charge = chargeOfPod(used.Value(), ptr.Deref(a.Count, count), p.PlainDevices(ps.Shape))
+	}
+	return failed
+}
+
+// chargeOfPod returns what one pod was charged beside what it asks for by the resource's own name; -1, which nothing costs,
+// where the pods were charged unevenly.
+func chargeOfPod(used int64, count int32, plain int64) *int64 {
+	if count <= 0 || used%int64(count) != 0 {
+		return ptr.To(int64(-1))
+	}
+	return ptr.To(used/int64(count) - plain)
+}
+
+// flavor looks ResourceFlavors up; one that does not exist is nil, and an error of reading is kept in failed.
+func (r Requests) flavor(ctx context.Context, failed *error) func(string) *kueue.ResourceFlavor {
+	return func(name string) *kueue.ResourceFlavor {
 		rf := &kueue.ResourceFlavor{}
-		if err := r.Client.Get(ctx, types.NamespacedName{Name: string(name)}, rf); err != nil {
-			return fmt.Errorf("get resource flavor %s: %w", name, client.IgnoreNotFound(err))
+		err := r.Client.Get(ctx, types.NamespacedName{Name: name}, rf)
+		if err == nil {
+			return rf
 		}
-		maps.Copy(out.NodeLabels, rf.Spec.NodeLabels)
-		out.Tolerations = append(out.Tolerations, rf.Spec.Tolerations...)
+		if client.IgnoreNotFound(err) != nil && *failed == nil {
+			*failed = fmt.Errorf("get resource flavor %s: %w", name, err)
+		}
+		return nil
 	}
-	if out.Flavor == "" && len(a.Flavors) > 0 {
-		out.Flavor = string(slices.Sorted(maps.Keys(names))[0])
-	}
-	ps.Assigned = out
-	return nil
 }
 
 func assignment(wl *kueue.Workload, podSet string) *kueue.PodSetAssignment {
@@ -121,13 +136,14 @@ func (r *round) decide(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 	r.mu.Lock()
 	last, ok := r.memo[wl.UID]
 	r.mu.Unlock()
-	if ok && last.ledger == r.snapshot.Version && last.inputs == r.inputs && last.version == wl.ResourceVersion {
+	if ok && last.ledger == r.snapshot.Version && last.inputs == r.inputs && last.version == wl.ResourceVersion && (last.decision.Until.IsZero() || r.now.Before(last.decision.Until)) {
 		return last.request, last.decision, nil
 	}
 	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, p)
 	if err != nil {
 		return nil, admission.Decision{}, err
 	}
+	req.Coming, req.Others = true, r.spokenFor(wl.UID)
 	dec := r.Decider.Decide(ctx, r.snapshot, req)
 	r.Metrics.Decisions.WithLabelValues(string(dec.Verdict), string(dec.Reason)).Inc()
 	r.mu.Lock()

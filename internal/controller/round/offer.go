@@ -1,0 +1,348 @@
+package round
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+	"github.com/plimsoll-dev/plimsoll/pkg/quota"
+)
+
+// An offer that Kueue has not taken is nudged once after nudgeAfter, and closed after closeAfter.
+const (
+	nudgeAfter = 10 * time.Second
+	closeAfter = 20 * time.Second
+)
+
+// maxVictims is how many victims a Placement remembers.
+const maxVictims = 256
+
+// offered is an offer that Kueue has not taken yet.
+type offered struct {
+	set    string
+	since  time.Time
+	nudged bool
+}
+
+// pass names what the last offers were made on: nothing is offered anew while that is the same and no time has come.
+type pass struct {
+	ledger, quota, inputs int64
+	waiters               string
+	until                 time.Time
+}
+
+// offer goes over those that wait, in order, on working copies of devices and quota: each that is offered something takes
+// it at once, so that the next sees what is left.
+func (r *round) offer(ctx context.Context) error {
+	now := pass{ledger: r.snapshot.Version, quota: r.Quota.Version(), inputs: r.inputs, waiters: namesOf(r.waiters)}
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if now.ledger == last.ledger && now.quota == last.quota && now.inputs == last.inputs && now.waiters == last.waiters &&
+		(last.until.IsZero() || r.now.Before(last.until)) {
+		if !last.until.IsZero() {
+			r.again(last.until)
+		}
+		return nil
+	}
+	r.forgetOffers()
+	kueueNow, err := r.Quota.Snapshot()
+	if err != nil {
+		return fmt.Errorf("take quota snapshot: %w", err)
+	}
+	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}}
+	var failed []error
+	for i := range r.waiters {
+		if err := t.next(ctx, &r.waiters[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			failed = append(failed, fmt.Errorf("workload %s/%s: %w", r.waiters[i].workload.Namespace, r.waiters[i].workload.Name, err))
+			t.failed = true
+		} else if err != nil {
+			t.failed = true
+		}
+	}
+	if !t.until.IsZero() {
+		r.again(t.until)
+	}
+	now.until = t.until
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last = now; t.failed {
+		r.last = pass{}
+	}
+	return errors.Join(failed...)
+}
+
+func namesOf(waiters []waiting) string {
+	var b strings.Builder
+	for _, w := range waiters {
+		fmt.Fprintf(&b, "%s %s\n", w.workload.UID, w.workload.ResourceVersion)
+	}
+	return b.String()
+}
+
+// turns is one pass over the waiters.
+type turns struct {
+	*round
+	devices *ledger.Snapshot
+	quota   *quota.Snapshot
+	// heads names the first waiter of each StrictFIFO ClusterQueue, behind which the others stand.
+	heads  map[string]string
+	until  time.Time
+	failed bool
+}
+
+// next is one waiter's turn.
+func (t *turns) next(ctx context.Context, w *waiting) error {
+	wl, p := w.workload, w.managed.Policy
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("workload", client.ObjectKeyFromObject(wl)))
+	queue := w.managed.ClusterQueue.Name
+	if t.quota.StrictFIFO(queue) {
+		if head, ok := t.heads[queue]; ok {
+			return t.close(ctx, wl, p, admission.Decision{Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonBehindQueueHead, LedgerVersion: t.devices.Version,
+				Message: fmt.Sprintf("ClusterQueue %s is StrictFIFO, and its head waits", queue) + inNamespace(head, wl)})
+		}
+		t.heads[queue] = wl.Namespace + "/" + wl.Name
+	}
+	asks, err := t.asks(ctx, w)
+	if err != nil {
+		return err
+	}
+	choice := t.Decider.Choose(ctx, t.devices, t.quota, asks)
+	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
+	if u := choice.Decision.Until; !u.IsZero() && (t.until.IsZero() || u.Before(t.until)) {
+		t.until = u
+	}
+	if choice.Offer != nil {
+		t.take(asks.Request, wl, &choice)
+	}
+	return t.write(ctx, w, &choice)
+}
+
+// inNamespace names the head of a queue to whoever shares its namespace.
+func inNamespace(head string, wl *kueue.Workload) string {
+	if namespace, name, _ := strings.Cut(head, "/"); namespace == wl.Namespace {
+		return ": " + name
+	}
+	return ""
+}
+
+// asks gathers what a choice needs.
+func (t *turns) asks(ctx context.Context, w *waiting) (*admission.Waiter, error) {
+	requests := Requests{Client: t.Client, Policies: t.Policies}
+	req, err := requests.Of(ctx, t.now, w.workload, w.managed.Policy)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	asks := waiterOf(req, w.workload, w.managed, w.placement)
+	asks.Lookup = requests.flavor(ctx, &failed)
+	if asks.Overhead, err = t.Policies.Overheads(ctx, w.workload); err != nil {
+		return nil, err
+	}
+	return asks, failed
+}
+
+// waiterOf joins a Request with what is remembered of the wait.
+func waiterOf(req *admission.Request, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) *admission.Waiter {
+	w := &admission.Waiter{
+		Request: req, Workload: wl, ClusterQueue: m.ClusterQueue,
+		Since: map[string]time.Time{}, Closed: map[string]time.Time{}, Victims: map[types.UID]bool{},
+	}
+	if placement != nil {
+		for _, x := range placement.Status.Waits {
+			w.Since[x.Flavor] = x.Since.Time
+		}
+		for _, x := range placement.Status.Closed {
+			w.Closed[x.Flavor] = x.Until.Time
+		}
+		for _, uid := range placement.Status.Victims {
+			w.Victims[types.UID(uid)] = true
+		}
+	}
+	return w
+}
+
+// take takes an offer from the working copies.
+func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Choice) {
+	holder := ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}
+	for _, p := range c.Decision.PodSets {
+		for i := range req.PodSets {
+			if req.PodSets[i].Name == p.Name {
+				t.devices = t.devices.With(holder, admission.Claims(p, req.PodSets[i].Requests))
+			}
+		}
+	}
+	t.quota.Take(*c.Offer)
+}
+
+// write writes what came of a turn: first what must be remembered, then the allowed set.
+func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) error {
+	wl, p := w.workload, w.managed.Policy
+	if c.Decision.Verdict == v1alpha1.VerdictReject {
+		if err := t.record(ctx, wl, p, c.Decision); err != nil {
+			return err
+		}
+		return t.Writer.Reject(ctx, wl, c.Decision.Reason)
+	}
+	change := t.remember(w, c)
+	if c.Offer == nil || change != nil || w.placement != nil && w.placement.Status.Record != nil {
+		if err := t.recordWith(ctx, wl, p, c.Decision, change); err != nil {
+			return err
+		}
+	}
+	if !c.Open() {
+		if p.Steered(wl) && len(flavors.AllowedOf(wl)) == 0 {
+			return nil
+		}
+		_, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{})
+		return err
+	}
+	if c.Offer != nil {
+		if closed, err := t.patience(ctx, w, c); closed || err != nil {
+			return err
+		}
+	}
+	written, err := t.Writer.Steer(ctx, wl, p, c.Plan)
+	if err != nil {
+		return err
+	}
+	if written {
+		t.Events.Eventf(wl, nil, corev1.EventTypeNormal, "FlavorsOpened", "Open", "Kueue may try %s", strings.Join(open(c.Plan), ", "))
+	}
+	return nil
+}
+
+// open returns the flavors that a plan opens, sorted.
+func open(plan flavors.Plan) []string {
+	names := slices.Clone(plan.Allowed)
+	for _, of := range plan.AllowedFor {
+		names = append(names, of...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// remember returns what a choice adds to the status: a flavor that is waited for from now on, victims that may end for it;
+// nil for nothing new.
+func (t *turns) remember(w *waiting, c *admission.Choice) func(*v1alpha1.PlacementStatus) {
+	var s v1alpha1.PlacementStatus
+	if w.placement != nil {
+		s = w.placement.Status
+	}
+	news := slices.ContainsFunc(c.Waits, func(f string) bool {
+		return !slices.ContainsFunc(s.Waits, func(x v1alpha1.FlavorWait) bool { return x.Flavor == f })
+	}) || slices.ContainsFunc(c.Victims, func(v quota.Victim) bool { return !slices.Contains(s.Victims, string(v.UID)) })
+	if !news {
+		return nil
+	}
+	return func(s *v1alpha1.PlacementStatus) {
+		for _, f := range c.Waits {
+			if !slices.ContainsFunc(s.Waits, func(x v1alpha1.FlavorWait) bool { return x.Flavor == f }) {
+				s.Waits = append(s.Waits, v1alpha1.FlavorWait{Flavor: f, Since: metav1.NewTime(t.now)})
+			}
+		}
+		for _, v := range c.Victims {
+			if !slices.Contains(s.Victims, string(v.UID)) {
+				s.Victims = append(s.Victims, string(v.UID))
+			}
+		}
+		s.Victims = s.Victims[max(0, len(s.Victims)-maxVictims):]
+	}
+}
+
+// patience looks at how long an offer is open. One that Kueue would take at once and has not is written anew, since Kueue
+// passes over a change that comes while it looks at that very Workload; one that is not taken then either is closed for a
+// backoff. Victims take their time to end.
+func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (closed bool, err error) {
+	wl, p := w.workload, w.managed.Policy
+	set := strings.Join(open(c.Plan), ",")
+	if c.Offer.Mode == quota.Preempt {
+		set = "preempt " + set
+	}
+	t.mu.Lock()
+	o := t.offers[wl.UID]
+	if o == nil || o.set != set {
+		o = &offered{set: set, since: t.now}
+		t.offers[wl.UID] = o
+	}
+	age, nudged := t.now.Sub(o.since), o.nudged
+	if age >= nudgeAfter {
+		o.nudged = true
+	}
+	t.mu.Unlock()
+	next := o.since.Add(nudgeAfter)
+	if nudged {
+		next = o.since.Add(closeAfter)
+	}
+	switch {
+	case c.Offer.Mode == quota.Preempt:
+		return false, nil
+	case age < nudgeAfter, nudged && age < closeAfter:
+		if t.until.IsZero() || next.Before(t.until) {
+			t.until = next
+		}
+		return false, nil
+	case !nudged:
+		log.FromContext(ctx).V(2).Info("Nudged offer that Kueue has not taken", "flavors", set)
+		_, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{}) // the event of this write brings it back open
+		return true, err
+	}
+	t.mu.Lock()
+	delete(t.offers, wl.UID)
+	t.mu.Unlock()
+	log.FromContext(ctx).Info("Closed offer that Kueue has not taken", "flavors", set)
+	dec := c.Decision
+	dec.Reason, dec.Message = v1alpha1.ReasonQuotaExhausted, fmt.Sprintf("Kueue has not taken %s within %s, although it has quota for it", set, closeAfter)
+	until := t.now.Add(eviction.Backoff(p.Spec.Retry, 1))
+	if err := t.recordWith(ctx, wl, p, dec, func(s *v1alpha1.PlacementStatus) { eviction.Close(s, open(c.Plan), t.now, until) }); err != nil {
+		return true, err
+	}
+	_, err = t.Writer.Steer(ctx, wl, p, flavors.Plan{})
+	return true, err
+}
+
+// forgetOffers drops the offers of those that do not wait any more.
+func (r *round) forgetOffers() {
+	waits := map[types.UID]bool{}
+	for _, w := range r.waiters {
+		waits[w.workload.UID] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid := range r.offers {
+		if !waits[uid] {
+			delete(r.offers, uid)
+		}
+	}
+	if r.offers == nil {
+		r.offers = map[types.UID]*offered{}
+	}
+}
+
+// halves adds to a decision on a Workload that holds quota what Kueue would say of each flavor: a shortage of devices and
+// one of quota are two things. It is for the record alone.
+func (r *round) halves(ctx context.Context, wl *kueue.Workload, m *policies.Managed, req *admission.Request, dec *admission.Decision) {
+	snapshot, err := r.Quota.Snapshot()
+	if err != nil {
+		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
+		return
+	}
+	admission.Halves(ctx, snapshot, waiterOf(req, wl, m, nil), dec)
+}
