@@ -273,7 +273,10 @@ func (w *words) flavors() {
 		if s.Devices > 0 {
 			looked += ", " + plural(int(s.Devices), "device")
 		}
-		p.item(2, "%s: %s is %s (of %s)", s.PodSet, flavor, s.Standing, looked)
+		if s.Alternative != "" {
+			flavor += " for " + s.Alternative
+		}
+		p.item(2, "%s: %s is %s (of %s)%s", s.PodSet, flavor, s.Standing, looked, quotaHalf(s.Quota))
 		for _, why := range s.Reasons {
 			on := ""
 			if why.Nodes > 0 {
@@ -282,6 +285,34 @@ func (w *words) flavors() {
 			p.item(6, "%s%s: %s", why.Reason, on, why.Message)
 		}
 	}
+	if w.entry.Outcome != report.OutcomeWaiting {
+		return
+	}
+	for _, x := range w.Placement.Status.Waits {
+		p.field("", "%s was first waited for %s ago", x.Flavor, w.ago(x.Since.Time))
+	}
+	for _, x := range w.Placement.Status.Closed {
+		if left := x.Until.Sub(w.Now); left > 0 {
+			p.field("", "%s is not tried for another %s: a reservation on it could not be kept", x.Flavor, left.Round(time.Second))
+		}
+	}
+}
+
+// quotaHalf says what Kueue would do if the flavor alone were open.
+func quotaHalf(mode string) string {
+	switch mode {
+	case "Fit":
+		return "; its quota is free"
+	case "Borrow":
+		return "; its quota can be borrowed"
+	case "Preempt":
+		return "; its quota would take a preemption"
+	case "Wait":
+		return "; its quota is in use"
+	case "NoFit":
+		return "; Kueue would not give it"
+	}
+	return ""
 }
 
 func (w *words) conditions() {

@@ -74,10 +74,15 @@ type Pod struct {
 
 // Standing is what the ledger said of one flavor for one podset.
 type Standing struct {
-	PodSet   string            `json:"podSet"`
-	Flavor   string            `json:"flavor"`
-	Standing v1alpha1.Standing `json:"standing"`
-	Reasons  []StandingReason  `json:"reasons"`
+	PodSet string `json:"podSet"`
+	Flavor string `json:"flavor"`
+	// Alternative names the subrequests of firstAvailable that it is about; absent without any.
+	Alternative string            `json:"alternative,omitempty"`
+	Standing    v1alpha1.Standing `json:"standing"`
+	// Quota is what Kueue would do if this flavor alone were open: Fit, Borrow, Preempt, Wait or NoFit; absent where it was
+	// not asked.
+	Quota   string           `json:"quota,omitempty"`
+	Reasons []StandingReason `json:"reasons"`
 }
 
 // StandingReason is one reason, on how many nodes it holds, and one example.

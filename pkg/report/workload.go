@@ -92,7 +92,9 @@ func (e *Entry) decisions(in *Input) {
 	if r := in.record(); r != nil {
 		for i := range r.Standings {
 			s := &r.Standings[i]
-			out := Standing{PodSet: s.PodSet, Flavor: s.Flavor, Standing: s.Standing, Reasons: []StandingReason{}}
+			out := Standing{
+				PodSet: s.PodSet, Flavor: s.Flavor, Alternative: s.Alternative, Standing: s.Standing, Quota: s.Quota, Reasons: []StandingReason{},
+			}
 			for _, why := range s.Reasons {
 				out.Reasons = append(out.Reasons, StandingReason(why))
 			}

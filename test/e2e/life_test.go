@@ -145,7 +145,7 @@ var _ = Describe("A training Job", Ordered, ContinueOnFailure, func() {
 		c.remove(ctx, j)
 	})
 
-	It("whose devices are in use keeps its quota and says why, and starts when they are free", func(ctx context.Context) {
+	It("whose devices are in use holds no quota and says why, and starts when they are free", func(ctx context.Context) {
 		first := job{namespace: teamA, name: "first", pods: 4, gpus: 8, product: "H100"}
 		c.submit(ctx, first)
 		c.bound(ctx, first)
@@ -158,12 +158,12 @@ var _ = Describe("A training Job", Ordered, ContinueOnFailure, func() {
 			g.Expect(p.Status.Record).NotTo(BeNil())
 			g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
 			g.Expect(p.Status.Record.Reason).To(Equal(v1alpha1.ReasonDevicesInUse))
-			state := c.workload(ctx, second).Status.AdmissionChecks
-			g.Expect(state).To(HaveLen(1))
-			g.Expect(state[0].State).To(Equal(kueue.CheckStatePending))
-			g.Expect(state[0].Message).To(ContainSubstring("DevicesInUse"))
+			g.Expect(meta.IsStatusConditionTrue(c.workload(ctx, second).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
 		}).Should(Succeed(), func() string { return c.story(ctx, second) })
-		Consistently(func() []corev1.Pod { return c.podsOf(ctx, second) }).Should(BeEmpty())
+		Consistently(func(g Gomega) {
+			g.Expect(c.podsOf(ctx, second)).To(BeEmpty())
+			g.Expect(c.usage(ctx, teamA)).To(BeEquivalentTo(32))
+		}).Should(Succeed())
 		c.remove(ctx, first)
 		c.expectAsPromised(ctx, second, c.bound(ctx, second))
 	})

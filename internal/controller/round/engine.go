@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -61,6 +62,8 @@ type Engine struct {
 	written map[types.UID]*v1alpha1.PlacementKey
 	// offers holds what Kueue has not taken yet; last is what the last offers were made on.
 	offers map[types.UID]*offered
+	// forgotAt is when slices that are gone were last forgotten.
+	forgotAt time.Time
 	last   pass
 }
 
@@ -174,8 +177,29 @@ func finished(wl *kueue.Workload) bool {
 	return meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
 }
 
+// forgetEvery is how often what is remembered of slices that are gone is dropped.
+const forgetEvery = 10 * time.Minute
+
+// forgetSlices drops what is remembered of slices that are gone.
+func (r *round) forgetSlices() {
+	if r.now.Before(r.forgotAt.Add(forgetEvery)) {
+		return
+	}
+	r.forgotAt = r.now
+	listed := map[types.UID]bool{}
+	for _, n := range slices.Concat(r.snapshot.Nodes(), r.snapshot.Departed()) {
+		for _, list := range [][]ledger.Device{n.Devices, n.Lost} {
+			for i := range list {
+				listed[list[i].Slice.UID] = true
+			}
+		}
+	}
+	r.Decider.Matcher.Forget(func(slice types.UID) bool { return listed[slice] })
+}
+
 // forget drops what is remembered of Workloads that are gone.
 func (r *round) forget(workloads []*kueue.Workload) {
+	r.forgetSlices()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.memo)+len(r.written) <= 2*len(workloads)+64 {
@@ -272,8 +296,21 @@ func (r *round) withdraw(ctx context.Context, wl *kueue.Workload, reason, messag
 		return err
 	}
 	return r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
+		r.moveClocks(s)
 		setReserved(s, p.Generation+1, false, reason, message)
 	})
+}
+
+// moveClocks takes what a Workload spent holding quota for devices on their way out of its waits: that was not waiting for
+// a flavor.
+func (r *round) moveClocks(s *v1alpha1.PlacementStatus) {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.PlacementReserved)
+	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDevicesFreeing) {
+		return
+	}
+	for i := range s.Waits {
+		s.Waits[i].Since = metav1.NewTime(s.Waits[i].Since.Add(r.now.Sub(c.LastTransitionTime.Time)))
+	}
 }
 
 // victims learns whom Kueue was let preempt for whom among those that wait, or that hold quota and no place yet.
