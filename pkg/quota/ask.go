@@ -59,8 +59,8 @@ type Answer struct {
 	// It names queues, flavors and resources, and no other Workload.
 	Message string
 	// Final says that looking for victims would not change the answer. It is false for some answers under FitOnly: Wait;
-	// where whenCanPreempt may stop the search or a preference is set, since then an earlier flavor may be preempted for; and
-	// for Workloads that may be admitted in part.
+	// Fit and Borrow where whenCanPreempt may stop the search or a preference is set, since then an earlier flavor may be
+	// preempted for; NoFit for several podsets; and all for Workloads that may be admitted in part.
 	Final bool
 
 	targets []*preemption.Target
@@ -253,6 +253,9 @@ func (s *Snapshot) final(info *workload.Info, m Mode) bool {
 	if m == Wait || features.Enabled(features.PartialAdmission) && info.CanBePartiallyAdmitted() {
 		return false
 	}
+	if m == NoFit { // with more podsets the first may be sent elsewhere, where it leaves the second what it needs
+		return len(info.TotalRequests) == 1
+	}
 	f := s.kueue.ClusterQueue(info.ClusterQueue).FlavorFungibility
-	return m == NoFit || f.WhenCanPreempt == kueue.TryNextFlavor && f.Preference == nil
+	return f.WhenCanPreempt == kueue.TryNextFlavor && f.Preference == nil
 }
