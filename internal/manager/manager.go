@@ -138,6 +138,13 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
+	quotas, err := quotaObserver(o.KueueConfiguration, func() { wake(changes) })
+	if err != nil {
+		return err
+	}
+	if err := quotas.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	var (
 		c        = mgr.GetClient()
 		now      = clock.RealClock{}
@@ -152,8 +159,9 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		evictor = &eviction.Evictor{Writer: writer, Store: store, Events: events, Metrics: m, Now: now.Now}
 	)
 	engine := &round.Engine{
-		Client: c, Book: book, Decider: &admission.Decider{Matcher: matcher}, Policies: resolver, Store: store, Writer: writer,
-		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
+		Client: c, Book: book, Quota: quotas.Book, Decider: &admission.Decider{Matcher: matcher}, Policies: resolver, Store: store,
+		Writer: writer, Evictor: evictor, Events: events, Metrics: m, Clock: now,
+		Synced: func() bool { return observer.Synced() && quotas.Synced() },
 	}
 	releaser := &release.Controller{
 		Client: c, Live: mgr.GetAPIReader(), Book: book, Matcher: matcher, Policies: resolver, Store: store, Evictor: evictor,
@@ -171,7 +179,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
 	}
-	return probes(mgr, observer)
+	return probes(mgr, observer, quotas)
 }
 
 // wake asks for a round; one that is asked for already will do.
@@ -182,8 +190,8 @@ func wake(changes chan event.GenericEvent) {
 	}
 }
 
-// probes serves health: ready once the ledger has seen all that existed at the start and the webhooks listen.
-func probes(mgr ctrl.Manager, observer *observe.Observer) error {
+// probes serves health: ready once the books have seen all that existed at the start and the webhooks listen.
+func probes(mgr ctrl.Manager, observer *observe.Observer, quotas *observe.QuotaObserver) error {
 	started := mgr.GetWebhookServer().StartedChecker()
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)
@@ -191,6 +199,9 @@ func probes(mgr ctrl.Manager, observer *observe.Observer) error {
 	return mgr.AddReadyzCheck("ready", func(r *http.Request) error {
 		if !observer.Synced() {
 			return errors.New("the ledger is not filled yet")
+		}
+		if !quotas.Synced() {
+			return errors.New("the quota book is not filled yet")
 		}
 		return started(r)
 	})

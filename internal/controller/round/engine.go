@@ -33,12 +33,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
 // Engine runs rounds, one at a time.
 type Engine struct {
-	Client   client.Client
-	Book     *ledger.Book
+	Client client.Client
+	Book   *ledger.Book
+	// Quota knows what Kueue would do.
+	Quota    *quota.Book
 	Decider  *admission.Decider
 	Policies *policies.Resolver
 	Store    *placements.Store
@@ -47,7 +50,7 @@ type Engine struct {
 	Events   events.EventRecorder
 	Metrics  *metrics.Metrics
 	Clock    clock.PassiveClock
-	// Synced says whether the ledger has seen all that existed at the start.
+	// Synced says whether the ledger and the quota book have seen all that existed at the start.
 	Synced func() bool
 
 	mu sync.Mutex
