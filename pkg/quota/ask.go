@@ -87,8 +87,8 @@ type Victim struct {
 // Ask returns what Kueue would do with a Workload, by Kueue's own code. What the Workload holds itself is taken as free. The
 // copy is as before when it returns, also if Kueue's code panics, which is an answer NoFit that says so.
 //
-// It costs some 50 µs with FitOnly. Looking for victims takes up to 1 ms within a queue with 25 holders, 20 ms over a cohort
-// with 5,000.
+// With 200 queues and 5,000 holders it costs some 60 µs with FitOnly. Looking for victims takes up to half a millisecond within
+// a queue, and up to 20 ms where the candidates of a whole cohort do not suffice.
 func (s *Snapshot) Ask(ctx context.Context, r Request) (a Answer) {
 	ctx = logr.NewContext(ctx, silent)
 	defer func() {
