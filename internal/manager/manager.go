@@ -139,15 +139,13 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	quotas, err := quota.New(quota.Options{})
+	quotas, err := quotaObserver(o.KueueConfiguration, func() { wake(changes) })
 	if err != nil {
-		return fmt.Errorf("read Kueue's configuration: %w", err)
-	}
-	quotaObserver := &observe.Quota{Book: quotas, Changed: func() { wake(changes) }}
-	if err := quotaObserver.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	synced := func() bool { return observer.Synced() && quotaObserver.Synced() }
+	if err := quotas.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	var (
 		c        = mgr.GetClient()
 		now      = clock.RealClock{}
@@ -163,8 +161,9 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	)
 	decider := &admission.Decider{Matcher: matcher}
 	engine := &round.Engine{
-		Client: c, Book: book, Decider: decider, Policies: resolver, Quota: quotas, Store: store, Writer: writer,
-		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: synced,
+		Client: c, Book: book, Quota: quotas.Book, Decider: decider, Policies: resolver, Store: store,
+		Writer: writer, Evictor: evictor, Events: events, Metrics: m, Clock: now,
+		Synced: func() bool { return observer.Synced() && quotas.Synced() },
 	}
 	releaser := &release.Controller{
 		Client: c, Live: mgr.GetAPIReader(), Book: book, Decider: decider, Matcher: matcher, Policies: resolver, Store: store,
@@ -182,7 +181,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
 	}
-	return probes(mgr, synced)
+	return probes(mgr, observer, quotas)
 }
 
 // wake asks for a round; one that is asked for already will do.
@@ -193,15 +192,18 @@ func wake(changes chan event.GenericEvent) {
 	}
 }
 
-// probes serves health: ready once the ledger has seen all that existed at the start and the webhooks listen.
-func probes(mgr ctrl.Manager, synced func() bool) error {
+// probes serves health: ready once the books have seen all that existed at the start and the webhooks listen.
+func probes(mgr ctrl.Manager, observer *observe.Observer, quotas *observe.QuotaObserver) error {
 	started := mgr.GetWebhookServer().StartedChecker()
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)
 	}
 	return mgr.AddReadyzCheck("ready", func(r *http.Request) error {
-		if !synced() {
+		if !observer.Synced() {
 			return errors.New("the ledger is not filled yet")
+		}
+		if !quotas.Synced() {
+			return errors.New("the quota book is not filled yet")
 		}
 		return started(r)
 	})

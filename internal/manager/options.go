@@ -23,6 +23,8 @@ type Options struct {
 	// QPS and Burst bound the requests to the API server: two writes a pod, so a gang of 1,000 is 2,000.
 	QPS   float64
 	Burst int
+	// KueueConfiguration is a file with the Configuration of the cluster's Kueue. Empty is Kueue's default.
+	KueueConfiguration string
 }
 
 // Bind adds the flags to a set, with their defaults.
@@ -39,4 +41,5 @@ func (o *Options) Bind(f *flag.FlagSet) {
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	f.Float64Var(&o.QPS, "kube-api-qps", 200, "requests a second to the API server")
 	f.IntVar(&o.Burst, "kube-api-burst", 400, "requests at once to the API server")
+	f.StringVar(&o.KueueConfiguration, "kueue-configuration", "", "file with the Configuration (config.kueue.x-k8s.io) of the cluster's Kueue; empty for Kueue's default")
 }

@@ -31,8 +31,10 @@ type Observer struct {
 }
 
 // Synced says whether everything that existed at the start has been given to the book. Nothing may be decided before.
-func (o *Observer) Synced() bool {
-	for _, h := range o.handlers {
+func (o *Observer) Synced() bool { return allSynced(o.handlers) }
+
+func allSynced(handlers []toolscache.ResourceEventHandlerRegistration) bool {
+	for _, h := range handlers {
 		if !h.HasSynced() {
 			return false
 		}
@@ -50,29 +52,39 @@ func kinds() []client.Object {
 
 // Register adds the observer to the informers of every kind that the book takes. Call it once, before the informers
 // start.
-func (o *Observer) Register(ctx context.Context, informers cache.Cache) error {
-	for _, kind := range kinds() {
+func (o *Observer) Register(ctx context.Context, informers cache.Cache) (err error) {
+	o.handlers, err = register(ctx, informers, kinds(), o.see)
+	return err
+}
+
+// register lets see have every object of these kinds, as it is or as gone.
+func register(
+	ctx context.Context, informers cache.Cache, kinds []client.Object, see func(obj any, gone bool),
+) (handlers []toolscache.ResourceEventHandlerRegistration, err error) {
+	for _, kind := range kinds {
 		informer, err := informers.GetInformer(ctx, kind)
 		if err != nil {
-			return fmt.Errorf("get informer for %T: %w", kind, err)
+			return nil, fmt.Errorf("get informer for %T: %w", kind, err)
 		}
 		h, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { o.see(obj, false) },
-			UpdateFunc: func(_, obj any) { o.see(obj, false) },
-			DeleteFunc: func(obj any) { o.see(obj, true) },
+			AddFunc:    func(obj any) { see(obj, false) },
+			UpdateFunc: func(_, obj any) { see(obj, false) },
+			DeleteFunc: func(obj any) {
+				if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+					obj = last.Obj
+				}
+				see(obj, true)
+			},
 		})
 		if err != nil {
-			return fmt.Errorf("watch %T: %w", kind, err)
+			return nil, fmt.Errorf("watch %T: %w", kind, err)
 		}
-		o.handlers = append(o.handlers, h)
+		handlers = append(handlers, h)
 	}
-	return nil
+	return handlers, nil
 }
 
 func (o *Observer) see(obj any, gone bool) {
-	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
 	if m, ok := obj.(metav1.Object); ok {
 		o.Apply(m, gone)
 	}

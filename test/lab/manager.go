@@ -60,6 +60,7 @@ func (l *Lab) managerProcess() process {
 		"--webhook-cert-dir=" + l.state.pki("manager"),
 		"--metrics-bind-address=" + loopback(e.managerMetrics),
 		"--health-probe-bind-address=" + loopback(e.managerHealth),
+		"--kueue-configuration=" + l.state.conf("kueue.yaml"),
 	}
 	return process{
 		args:  append(args, l.options.ManagerArgs...),

@@ -38,19 +38,19 @@ import (
 
 // Engine runs rounds, one at a time.
 type Engine struct {
-	Client   client.Client
-	Book     *ledger.Book
+	Client client.Client
+	Book   *ledger.Book
+	// Quota knows what Kueue would do.
+	Quota    *quota.Book
 	Decider  *admission.Decider
 	Policies *policies.Resolver
-	// Quota is asked what Kueue would do.
-	Quota   *quota.Book
-	Store   *placements.Store
-	Writer  *steering.Writer
-	Evictor *eviction.Evictor
-	Events  events.EventRecorder
-	Metrics *metrics.Metrics
-	Clock   clock.PassiveClock
-	// Synced says whether the ledger has seen all that existed at the start.
+	Store    *placements.Store
+	Writer   *steering.Writer
+	Evictor  *eviction.Evictor
+	Events   events.EventRecorder
+	Metrics  *metrics.Metrics
+	Clock    clock.PassiveClock
+	// Synced says whether the ledger and the quota book have seen all that existed at the start.
 	Synced func() bool
 
 	mu sync.Mutex
