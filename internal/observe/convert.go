@@ -13,6 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -141,6 +142,9 @@ func placement(p *v1alpha1.Placement) *ledger.Placement {
 	return &ledger.Placement{Namespace: p.Namespace, Name: p.Name, Spec: &p.Spec, CreatedUnix: p.CreationTimestamp.Unix()}
 }
 
+// nobody is the policy of a Workload whose queue is not looked up.
+var nobody *flavors.Policy
+
 func workload(w *kueue.Workload) *ledger.Workload {
 	out := &ledger.Workload{Namespace: w.Namespace, Name: w.Name, Owner: ControllerOf(w), Requests: map[string]ledger.Amounts{}}
 	if key, err := admission.KeyOf(w); err == nil {
@@ -148,7 +152,11 @@ func workload(w *kueue.Workload) *ledger.Workload {
 	}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		out.Requests[string(ps.Name)] = ledger.RequestsOf(&corev1.Pod{Spec: ps.Template.Spec}, false)
+		spec := ps.Template.Spec
+		if len(spec.Overhead) > 0 { // the charge is none of a node's resources
+			spec = *nobody.UserPodSpec(w, ps)
+		}
+		out.Requests[string(ps.Name)] = ledger.RequestsOf(&corev1.Pod{Spec: spec}, false)
 	}
 	return out
 }

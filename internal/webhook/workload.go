@@ -129,7 +129,7 @@ func (m *workloadMutator) closed(ctx context.Context, namespace string, p *flavo
 	for i := range wl.Spec.PodSets {
 		spec := &wl.Spec.PodSets[i].Template.Spec
 		delete(spec.Overhead, corev1.ResourceName(p.Spec.QuotaResource))
-		asks = asks || flavors.HasClaims(spec)
+		asks = asks || p.AsksDevices(spec)
 	}
 	if !asks {
 		return nil // gated only: it is decided where Kueue puts it

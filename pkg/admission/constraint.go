@@ -17,6 +17,8 @@ const maxPatterns = 256
 type constraint struct {
 	// match is the attribute of matchAttribute; empty for any other kind, which only the allocator models.
 	match string
+	// name is how a message calls it.
+	name  string
 	wants []int
 }
 
@@ -27,7 +29,9 @@ func constraints(wants []want, specs []resourcev1.ResourceClaimSpec) []constrain
 		for _, x := range specs[claim].Devices.Constraints {
 			c := constraint{}
 			if x.MatchAttribute != nil {
-				c.match = string(*x.MatchAttribute)
+				c.match, c.name = string(*x.MatchAttribute), "matchAttribute "+string(*x.MatchAttribute)
+			} else if x.DistinctAttribute != nil {
+				c.name = "distinctAttribute " + string(*x.DistinctAttribute)
 			}
 			for i := range wants {
 				name, _, _ := strings.Cut(wants[i].Name, "/")

@@ -64,8 +64,13 @@ func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) De
 			a, coming = yes, true
 		}
 	}
-	if a != yes {
-		d.short(ctx, s, r, seats, a, &dec)
+	switch a {
+	case no:
+		d.short(ctx, s, r, &dec)
+		return dec
+	case undecided:
+		dec.Reason = v1alpha1.ReasonUndecided
+		dec.Message = "each podset has a place alone; the search for places beside each other was cut short"
 		return dec
 	}
 	dec.PodSets, dec.Message = placed, admitMessage(placed)

@@ -273,6 +273,23 @@ func TestTheSameInputGivesTheSameDecision(t *testing.T) {
 	}
 }
 
+func TestRecordsStaySmallWithManyAlternatives(t *testing.T) {
+	dec := Decision{Verdict: v1alpha1.VerdictWait, Message: strings.Repeat("m", 1000)}
+	for i := range 200 {
+		dec.Standings = append(dec.Standings, v1alpha1.FlavorStanding{PodSet: "main", Flavor: fmt.Sprintf("f%d", i), Alternative: strings.Repeat("a", 700), Standing: v1alpha1.StandingBusy})
+	}
+	r := Record(dec, nil, time.Unix(0, 0))
+	if n := size(r); n > maxRecordBytes || len(r.Standings) == 0 || r.Standings[0].Flavor != "f0" {
+		t.Errorf("record of %d bytes with %d standings", n, len(r.Standings))
+	}
+	for i := range dec.Standings {
+		dec.Standings[i].Alternative = ""
+	}
+	if r := Record(dec, nil, time.Unix(0, 0)); len(r.Standings) != maxStandings {
+		t.Errorf("%d standings, a Placement holds %d", len(r.Standings), maxStandings)
+	}
+}
+
 func TestRecordsStaySmall(t *testing.T) {
 	dec := Decision{Verdict: v1alpha1.VerdictWait, Message: strings.Repeat("m", 1000)}
 	for i := range 16 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -94,12 +95,13 @@ func (d *Decider) contended(n *nodeFit, b book, pods int32) stop {
 	if total.count(b) < total.Count*int64(pods+1) {
 		return d.deviceStop(n, &total, b, int64(pods))
 	}
-	for _, c := range n.constraints {
-		what := "distinctAttribute"
-		if c.match != "" {
-			what = "matchAttribute " + c.match
+	if len(n.constraints) > 0 {
+		var names []string
+		for _, c := range n.constraints {
+			names = append(names, c.name)
 		}
-		return stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: constraint %s leaves devices for %s of %d each", n.node.Name, what, plural(pods, "pod"), total.Count)}
+		return stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: constraint %s leaves devices for %s of %d each",
+			n.node.Name, strings.Join(names, ", "), plural(pods, "pod"), total.Count)}
 	}
 	return stop{reason: v1alpha1.ReasonConstraintUnsatisfied, message: fmt.Sprintf("node %s: its devices serve the requests of %s together, not of one more", n.node.Name, plural(pods, "pod"))}
 }

@@ -14,21 +14,28 @@ import (
 // maxRecordBytes bounds a decision record as JSON, whatever the cluster's size.
 const maxRecordBytes = 8 << 10
 
+// maxStandings is how many standings a record holds.
+const maxStandings = 64
+
 // maxHistory is how many earlier decisions a Placement keeps.
 const maxHistory = 8
 
 // Record returns what a Placement keeps of a decision. It is cut to at most maxRecordBytes: the later reasons of each
-// standing go first.
+// standing go first, then the later standings.
 func Record(dec Decision, p *flavors.Policy, now time.Time) *v1alpha1.DecisionRecord {
 	r := &v1alpha1.DecisionRecord{
 		Time: metav1.NewTime(now), Verdict: dec.Verdict, LedgerVersion: dec.LedgerVersion,
 		Reason: dec.Reason, Message: dec.Message, Standings: dec.Standings,
 	}
+	r.Standings = r.Standings[:min(len(r.Standings), maxStandings)]
 	if p != nil {
 		r.Policy, r.Revision = p.Name, p.Revision
 	}
 	for keep := maxReasons; keep > 0 && size(r) > maxRecordBytes; keep /= 2 {
 		cutReasons(r, keep)
+	}
+	for len(r.Standings) > 0 && size(r) > maxRecordBytes {
+		r.Standings = r.Standings[:len(r.Standings)-1]
 	}
 	return r
 }

@@ -66,14 +66,9 @@ func placedPodSet(r *Request, ps *PodSet, t *trial, nodes []v1alpha1.PlacementNo
 
 // short says why the podsets have no place beside each other though each has one alone: it is told of the first that has
 // none beside those before it.
-func (d *Decider) short(ctx context.Context, s *ledger.Snapshot, r *Request, seats [][]trial, a answer, dec *Decision) {
-	if a == undecided {
-		dec.Reason = v1alpha1.ReasonUndecided
-		dec.Message = "each podset has a place alone; the search for places beside each other was cut short"
-		return
-	}
+func (d *Decider) short(ctx context.Context, s *ledger.Snapshot, r *Request, dec *Decision) {
 	working := s
-	for i := range seats {
+	for i := range r.PodSets {
 		ps := &r.PodSets[i]
 		var beside Decision
 		fit := d.podSet(ctx, working, r, ps, &beside)
@@ -281,7 +276,7 @@ func (t *table) search(ctx context.Context) (map[string]mix, bool) {
 			return false
 		}
 		node := shared[at]
-		ok := t.each(ctx, node, left, make(mix, len(left)), 0, func(m mix) bool {
+		e := each{table: t, node: node, left: left, mix: make(mix, len(left)), try: func(m mix) bool {
 			rest := make(mix, len(left))
 			for i := range left {
 				rest[i] = left[i] - m[i]
@@ -291,7 +286,8 @@ func (t *table) search(ctx context.Context) (map[string]mix, bool) {
 				return true
 			}
 			return false
-		})
+		}}
+		ok := e.from(ctx, 0)
 		failed[key] = !ok
 		return ok
 	}
@@ -314,27 +310,37 @@ func (t *table) hopeless(nodes []string, left mix) bool {
 	return false
 }
 
-// each calls try for the mixes that a node takes, from podset i on, until one succeeds. The last podset has as many pods
-// as the others leave room for: fewer would never help.
-func (t *table) each(ctx context.Context, node string, left, m mix, i int, try func(mix) bool) bool {
-	if i == len(m) {
-		return try(m)
+// each calls try for the mixes that a node takes, until one succeeds.
+type each struct {
+	*table
+	node string
+	left mix
+	mix  mix
+	try  func(mix) bool
+}
+
+// from goes through what the podsets from i on may have beside those before them. The last podset has as many pods as the
+// others leave room for: fewer would never help.
+func (e *each) from(ctx context.Context, i int) bool {
+	if i == len(e.mix) {
+		return e.try(e.mix)
 	}
-	for m[i] = min(left[i], t.most[i][node]); m[i] >= 0; m[i]-- {
-		if !t.fitsOn(ctx, node, m) {
-			if t.exhausted {
+	for k := min(e.left[i], e.most[i][e.node]); k >= 0; k-- {
+		e.mix[i] = k
+		if !e.fitsOn(ctx, e.node, e.mix) {
+			if e.exhausted {
 				break
 			}
 			continue
 		}
-		if t.each(ctx, node, left, m, i+1, try) {
+		if e.from(ctx, i+1) {
 			return true
 		}
-		if i+1 == len(m) {
+		if i+1 == len(e.mix) {
 			break
 		}
 	}
-	m[i] = 0
+	e.mix[i] = 0
 	return false
 }
 

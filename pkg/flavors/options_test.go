@@ -140,7 +140,8 @@ func TestSpecOfKeepsTheChosenSubrequestAlone(t *testing.T) {
 	numa, root := resourcev1.FullyQualifiedName("resource.kubernetes.io/numaNode"), resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
 	tpl := template()
 	alternatives("gpu", resourcev1.DeviceSubRequest{Name: "h100", DeviceClassName: "h", Count: 1}, resourcev1.DeviceSubRequest{Name: "a100", DeviceClassName: "a", Count: 2})(tpl)
-	nic := resourcev1.DeviceRequest{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "nic", Count: 1}}
+	nic := resourcev1.DeviceRequest{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: "nic", Count: 1, AllocationMode: resourcev1.DeviceAllocationModeExactCount}}
 	tpl.Spec.Spec.Devices.Requests = append(tpl.Spec.Spec.Devices.Requests, nic)
 	tpl.Spec.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{
 		{MatchAttribute: &numa}, {Requests: []string{"gpu/h100", "nic"}, MatchAttribute: ptr.To(root)}, {Requests: []string{"gpu/h100"}, MatchAttribute: &numa},
@@ -152,7 +153,8 @@ func TestSpecOfKeepsTheChosenSubrequestAlone(t *testing.T) {
 	}
 	want := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 		Requests: []resourcev1.DeviceRequest{
-			{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "a100", DeviceClassName: "a", Count: 2}}}, nic,
+			{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{
+				Name: "a100", DeviceClassName: "a", Count: 2, AllocationMode: resourcev1.DeviceAllocationModeExactCount}}}, nic,
 		},
 		Constraints: []resourcev1.DeviceConstraint{{MatchAttribute: &numa}, {Requests: []string{"nic"}, MatchAttribute: &root}},
 		Config:      []resourcev1.DeviceClaimConfiguration{{Requests: []string{"gpu/a100"}}, {}},

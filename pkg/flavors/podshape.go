@@ -129,18 +129,16 @@ func requestShape(template string, r *resourcev1.DeviceRequest) (RequestShape, *
 		if e.AdminAccess != nil && *e.AdminAccess {
 			return out, unsupportedf("%s.exactly.adminAccess is not supported yet: take it out", field)
 		}
-		a, refusal := alternative(field+".exactly", e.DeviceClassName, e.AllocationMode, e.Count, e.Capacity, e.Selectors)
-		a.Tolerations = e.Tolerations
+		a, refusal := alternative(field+".exactly", &resourcev1.DeviceSubRequest{DeviceClassName: e.DeviceClassName, Selectors: e.Selectors,
+			AllocationMode: e.AllocationMode, Count: e.Count, Tolerations: e.Tolerations, Capacity: e.Capacity})
 		out.Alternatives = []Alternative{a}
 		return out, refusal
 	}
 	for i := range r.FirstAvailable {
-		s := &r.FirstAvailable[i]
-		a, refusal := alternative(fmt.Sprintf("%s.firstAvailable[%q]", field, s.Name), s.DeviceClassName, s.AllocationMode, s.Count, s.Capacity, s.Selectors)
+		a, refusal := alternative(fmt.Sprintf("%s.firstAvailable[%q]", field, r.FirstAvailable[i].Name), &r.FirstAvailable[i])
 		if refusal != nil {
 			return out, refusal
 		}
-		a.Sub, a.Tolerations = s.Name, s.Tolerations
 		out.Alternatives = append(out.Alternatives, a)
 	}
 	if len(out.Alternatives) == 0 {
@@ -149,18 +147,18 @@ func requestShape(template string, r *resourcev1.DeviceRequest) (RequestShape, *
 	return out, nil
 }
 
-// alternative reads what exactly and a subrequest have in common.
-func alternative(field, class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, selectors []resourcev1.DeviceSelector) (Alternative, *Refusal) {
-	a := Alternative{Class: class, Count: max(1, count)}
+// alternative reads a subrequest, or what exactly has in common with one.
+func alternative(field string, r *resourcev1.DeviceSubRequest) (Alternative, *Refusal) {
+	a := Alternative{Sub: r.Name, Class: r.DeviceClassName, Count: max(1, r.Count), Tolerations: r.Tolerations}
 	switch {
-	case mode != "" && mode != resourcev1.DeviceAllocationModeExactCount:
-		return a, unsupportedf("%s.allocationMode %s is not supported yet: use ExactCount", field, mode)
-	case capacity != nil && len(capacity.Requests) > 0:
+	case r.AllocationMode != "" && r.AllocationMode != resourcev1.DeviceAllocationModeExactCount:
+		return a, unsupportedf("%s.allocationMode %s is not supported yet: use ExactCount", field, r.AllocationMode)
+	case r.Capacity != nil && len(r.Capacity.Requests) > 0:
 		return a, unsupportedf("%s.capacity is not supported yet: take it out", field)
 	case a.Count > resourcev1.AllocationResultsMaxSize:
 		return a, unsupportedf("%s.count is %d, a claim holds at most %d devices: ask for fewer", field, a.Count, resourcev1.AllocationResultsMaxSize)
 	}
-	for i, s := range selectors {
+	for i, s := range r.Selectors {
 		if s.CEL == nil {
 			return a, unsupportedf("%s.selectors[%d] is of an unknown kind: use cel", field, i)
 		}

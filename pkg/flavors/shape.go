@@ -158,13 +158,16 @@ func (c *ClaimShape) Find(name string) (request, alternative int, ok bool) {
 	return 0, 0, false
 }
 
-// cut returns the claim's spec with the chosen subrequest of each firstAvailable alone. Constraints and configuration
-// stay for the requests and subrequests that are left.
+// cut returns the claim's spec with the chosen subrequest of each firstAvailable alone, and the API server's defaults.
+// Constraints and configuration stay for the requests and subrequests that are left.
 func (c *ClaimShape) cut(choice []int) resourcev1.ResourceClaimSpec {
 	spec := *c.Spec.DeepCopy()
 	gone := map[string]bool{}
 	for i := range spec.Devices.Requests {
 		r := &spec.Devices.Requests[i]
+		if e := r.Exactly; e != nil {
+			e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeExactCount, max(1, e.Count)
+		}
 		if len(r.FirstAvailable) == 0 {
 			continue
 		}
@@ -172,6 +175,8 @@ func (c *ClaimShape) cut(choice []int) resourcev1.ResourceClaimSpec {
 			gone[r.Name+"/"+r.FirstAvailable[a].Name] = a != choice[i]
 		}
 		r.FirstAvailable = r.FirstAvailable[choice[i] : choice[i]+1]
+		sub := &r.FirstAvailable[0]
+		sub.AllocationMode, sub.Count = resourcev1.DeviceAllocationModeExactCount, max(1, sub.Count)
 	}
 	// An empty list means every request, so what names only subrequests that are gone goes as a whole.
 	left := func(names []string) ([]string, bool) {

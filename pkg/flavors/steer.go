@@ -30,8 +30,8 @@ type Plan struct {
 }
 
 // Steer writes a plan into a Workload that holds no quota: required node affinity for the allowed set, the charge as
-// pod overhead, and annotations by which both can be restored and taken out again. It changes only podsets that have
-// claims. A podset whose charge the plan leaves out gets the one that the Workload's annotation names, if any. Names
+// pod overhead, and annotations by which both can be restored and taken out again. It changes only podsets that ask for
+// devices, and gives one that no longer does its user's own back. A podset whose charge the plan leaves out gets the one that the Workload's annotation names, if any. Names
 // in the allowed set that are no flavors of the policy are passed over. It is idempotent. The error says why the
 // Workload cannot be steered; it is unchanged then.
 func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
@@ -47,10 +47,13 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 	specs := map[string]*corev1.PodSpec{}
 	for i := range wl.Spec.PodSets {
 		ps := &wl.Spec.PodSets[i]
-		if !HasClaims(&ps.Template.Spec) {
+		name := string(ps.Name)
+		if !p.AsksDevices(&ps.Template.Spec) {
+			if known[name] != nil {
+				specs[name] = p.UserPodSpec(wl, ps)
+			}
 			continue
 		}
-		name := string(ps.Name)
 		k := &kept{Own: ownAffinity(&ps.Template.Spec, known[name]), Fixed: stillFixed(&ps.Template.Spec, known[name])}
 		allowed[name] = p.known(plan.allowedFor(name))
 		terms := p.affinity(k.Own, allowed[name])
@@ -60,7 +63,7 @@ func (p *Policy) Steer(wl *kueue.Workload, plan Plan) error {
 		k.Wrote = digest(terms)
 		spec := ps.Template.Spec.DeepCopy()
 		setRequired(spec, terms)
-		if charge, ok := p.charge(name, plan, known[name], before); ok {
+		if charge, ok := p.charge(name, plan, known[name], before); ok && HasClaims(spec) { // Kueue counts what is asked for plainly
 			charges[name] = charge
 			p.setCharge(spec, k, known[name], charge, plan.Overhead[name])
 		} else {
@@ -99,7 +102,7 @@ func (p *Policy) charge(podSet string, plan Plan, k *kept, before map[string]int
 	return c, ok
 }
 
-// Steered says whether a Workload's podsets with claims all carry the set and the charge that its annotations name. A
+// Steered says whether a Workload's podsets that ask for devices all carry the set and the charge that its annotations name. A
 // Workload that Kueue rewrote, that came while the webhook was away, or whose policy changed since, does not.
 func (p *Policy) Steered(wl *kueue.Workload) bool {
 	known, err := keptOf(wl)
@@ -112,10 +115,13 @@ func (p *Policy) Steered(wl *kueue.Workload) bool {
 	charges := ChargeOf(wl)
 	for i := range wl.Spec.PodSets {
 		ps := &wl.Spec.PodSets[i]
-		if !HasClaims(&ps.Template.Spec) {
+		k := known[string(ps.Name)]
+		if !p.AsksDevices(&ps.Template.Spec) {
+			if k != nil {
+				return false
+			}
 			continue
 		}
-		k := known[string(ps.Name)]
 		if k == nil || !apiequality.Semantic.DeepEqual(required(&ps.Template.Spec), p.affinity(k.Own, AllowedFor(wl, string(ps.Name)))) {
 			return false
 		}
@@ -140,14 +146,14 @@ func HasClaims(spec *corev1.PodSpec) bool { return len(spec.ResourceClaims) > 0 
 // charge. What the RuntimeClass fixes stays. p may be nil.
 func (p *Policy) UserPodSpec(wl *kueue.Workload, ps *kueue.PodSet) *corev1.PodSpec {
 	spec := ps.Template.Spec.DeepCopy()
-	if !HasClaims(spec) {
-		return spec
-	}
 	known, err := keptOf(wl)
 	if err != nil {
 		known = nil // what cannot be read keeps nothing
 	}
 	k := known[string(ps.Name)]
+	if k == nil && !p.AsksDevices(spec) {
+		return spec
+	}
 	if p != nil {
 		delete(spec.Overhead, corev1.ResourceName(p.Spec.QuotaResource))
 	}

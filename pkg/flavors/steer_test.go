@@ -300,3 +300,55 @@ func TestEachPodSetHasASetOfItsOwn(t *testing.T) {
 		t.Errorf("a closed podset beside an open one is allowed %q", got)
 	}
 }
+
+// plainly makes a podset whose pods ask for eight devices as a plain extended resource, with the user's affinity terms.
+func plainly(name string, terms ...corev1.NodeSelectorTerm) kueue.PodSet {
+	ps := podSet(name, terms...)
+	ps.Template.Spec.ResourceClaims = nil
+	ps.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	return ps
+}
+
+func TestPlainDevicesAreSteeredAndNotCharged(t *testing.T) {
+	named := func(dp *v1alpha1.DevicePolicy) { dp.Spec.QuotaResource = "nvidia.com/gpu" }
+	p := resolved(t, oneKey, named)
+	made := func() *kueue.Workload {
+		return workload(plainly("main", term(in("zone", "a"))), podSet("claims"), withoutClaims("cpu"))
+	}
+	wl := made()
+	steer(t, p, wl, flavors.Plan{Allowed: []string{"a100"}, Charge: map[string]int64{"main": 0, "claims": 8}})
+	wl = stored(t, wl)
+	if !p.Steered(wl) {
+		t.Error("what was steered does not count as steered")
+	}
+	if diff := cmp.Diff([]string{"a100"}, kueueTries(t, &wl.Spec.PodSets[0].Template.Spec, oneKey)); diff != "" {
+		t.Errorf("Kueue tries (-want +got):\n%s", diff)
+	}
+	if got := wl.Spec.PodSets[0].Template.Spec.Overhead; len(got) > 0 {
+		t.Errorf("a plain request has overhead %v: Kueue would count it twice", got)
+	}
+	if got := wl.Spec.PodSets[1].Template.Spec.Overhead["nvidia.com/gpu"]; got.Value() != 8 {
+		t.Errorf("the claim beside it is charged %s, want 8", got.String())
+	}
+	if diff := cmp.Diff(made().Spec.PodSets[0].Template.Spec, *p.UserPodSpec(wl, &wl.Spec.PodSets[0])); diff != "" {
+		t.Errorf("the user's spec (-want +got):\n%s", diff)
+	}
+	// The policy counts another resource from now on: what was steered for a plain request is given back.
+	other := resolved(t, oneKey)
+	if other.Steered(wl) {
+		t.Error("a podset that asks for none of the policy's devices any more counts as steered")
+	}
+	steer(t, other, wl, flavors.Plan{})
+	if diff := cmp.Diff(made().Spec.PodSets[0].Template.Spec, wl.Spec.PodSets[0].Template.Spec); diff != "" {
+		t.Errorf("given back (-want +got):\n%s", diff)
+	}
+	if !other.Steered(wl) {
+		t.Error("after that it does not count as steered")
+	}
+	back := made()
+	steer(t, p, back, flavors.Plan{Allowed: []string{"h100"}})
+	(*flavors.Policy)(nil).Leave(back)
+	if diff := cmp.Diff(made().Spec, back.Spec); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
