@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -71,6 +72,9 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	}
 	tolerations := slices.Clone(ps.Spec.Tolerations)
 	if ps.Assigned != nil {
+		if !labels.SelectorFromSet(ps.Assigned.NodeLabels).Matches(labels.Set(n.Object.Labels)) {
+			return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s does not carry the labels of flavor %s any more", n.Name, ps.Assigned.Flavor)}
+		}
 		tolerations = append(tolerations, ps.Assigned.Tolerations...)
 	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *ps.Spec})

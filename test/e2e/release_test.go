@@ -65,15 +65,17 @@ func (c *cluster) admitted(ctx context.Context, j job) *v1alpha1.Placement {
 	return c.promise(ctx, j)
 }
 
-// onlyNode returns the one node that a Placement has slots on.
-func onlyNode(p *v1alpha1.Placement) string {
+// twice is a Job of two pods that are promised four of the H100s of mixed-0, which has no more, and four of h100-0's.
+func twice(name string) job {
+	return job{namespace: teamA, name: name, pods: 2, gpus: 4, product: "H100"}
+}
+
+// deviceOn returns the first device that a Placement promises on a node.
+func deviceOn(p *v1alpha1.Placement, node string) string {
 	GinkgoHelper()
-	slots, _ := promisedOn(p)
-	Expect(slots).To(HaveLen(1))
-	for name := range slots {
-		return name
-	}
-	return ""
+	_, devices := promisedOn(p)
+	Expect(devices[node]).NotTo(BeEmpty())
+	return devices[node][0]
 }
 
 // steal has a pod that nobody manages take one device, by a claim that names it, and waits until it has it.
@@ -229,24 +231,22 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("whose device somebody takes before its pod comes is placed anew, and the others stay", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "stolen", pods: 2, gpus: 4, product: "H100"}
+		j := twice("stolen")
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		before := c.admitted(ctx, j)
-		node := onlyNode(before)
-		device := before.Spec.PodSets[0].Nodes[0].Requests[0].Devices[0]
+		device := deviceOn(before, "h100-0")
 		thief := c.steal(ctx, device)
 		start()
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)
 		c.expectNeverEvicted(ctx, j, before)
-		slots, devices := promisedOn(c.promise(ctx, j))
-		Expect(slots).To(HaveLen(2))
-		Expect(slots).To(HaveKeyWithValue(node, int32(1)))
-		for _, d := range devices {
-			Expect(d).NotTo(ContainElement(device))
-		}
+		_, was := promisedOn(before)
+		slots, now := promisedOn(c.promise(ctx, j))
+		Expect(slots).To(Equal(map[string]int32{"mixed-0": 1, "h100-0": 1}), "a node with devices to spare is still the best")
+		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
+		Expect(now["h100-0"]).NotTo(ContainElement(device))
 		c.giveBack(ctx, thief)
 		c.finish(ctx, j)
 	})
@@ -329,22 +329,23 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 	}()
 
 	DescribeTable("on a node that goes before its pod comes is placed anew in the same flavor", append([]any{func(ctx context.Context, way string) {
-		j := job{namespace: teamA, name: "moved", pods: 2, gpus: 4, product: "H100"}
+		j := twice("moved")
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		h := c.history()
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		before := c.admitted(ctx, j)
-		name := onlyNode(before)
-		ways[way].go_(ctx, name)
-		DeferCleanup(func(ctx context.Context) { ways[way].back(ctx, name) })
+		_, was := promisedOn(before)
+		ways[way].go_(ctx, "h100-0")
+		DeferCleanup(func(ctx context.Context) { ways[way].back(ctx, "h100-0") })
 		start()
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)
 		c.expectNeverEvicted(ctx, j, before)
-		for i := range pods {
-			Expect(pods[i].Spec.NodeName).NotTo(Equal(name))
-		}
+		_, now := promisedOn(c.promise(ctx, j))
+		Expect(now).To(HaveLen(2))
+		Expect(now).NotTo(HaveKey("h100-0"))
+		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
 		c.expectNothingDoubled(ctx, h)
 	}}, entries...)...)
 
@@ -418,7 +419,7 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("is doubled by no death of the manager between placing it anew and releasing its pod", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "killed", pods: 2, gpus: 4, product: "H100"}
+		j := twice("killed")
 		DeferCleanup(func(ctx context.Context) {
 			c.remove(ctx, j)
 			c.restartManager(ctx)
@@ -429,17 +430,15 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		first := c.admitted(ctx, j)
-		name := onlyNode(first)
-		ways["cordoned"].go_(ctx, name)
-		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, name) })
+		ways["cordoned"].go_(ctx, "h100-0")
+		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, "h100-0") })
 		start()
 		c.dies(ctx, faultpoint.AfterReplace, before)
 		amended := c.promise(ctx, j)
 		Expect(amended.Spec.Key).To(Equal(first.Spec.Key))
-		Expect(onlyNode(amended)).NotTo(Equal(name))
-		for _, p := range c.podsOf(ctx, j) {
-			Expect(observe.Gated(&p)).To(BeTrue())
-		}
+		slots, _ := promisedOn(amended)
+		Expect(slots).NotTo(HaveKey("h100-0"))
+		Expect(c.podsOf(ctx, j)).To(ContainElement(WithTransform(func(p corev1.Pod) bool { return observe.Gated(&p) }, BeTrue())))
 		Expect(c.StartManager(ctx)).To(Succeed())
 		c.expectServed(ctx, j)
 		c.expectNeverEvicted(ctx, j, first)
