@@ -71,7 +71,7 @@ func newBench(t *testing.T, nodes map[string]int, devices int64, slotsOn ...stri
 		return nil
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Placement{}, &kueue.Workload{}, &corev1.Pod{}).WithReturnManagedFields().
-		WithIndex(&kueue.Workload{}, WorkloadByOwner, byController).WithIndex(&corev1.Pod{}, PodByController, byController).
+		WithIndex(&kueue.Workload{}, observe.WorkloadByOwner, byController).WithIndex(&corev1.Pod{}, observe.PodByController, byController).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				o.SetGeneration(o.GetGeneration() + 1) // as an API server does
