@@ -171,7 +171,7 @@ func TestReplace(t *testing.T) {
 			for _, n := range tc.back {
 				back = append(back, ledger.PodSetClaim{Node: n, Slots: 1, Requests: ps.Requests, Devices: gpus(n, 0, 1)})
 			}
-			dec := (&Decider{Matcher: flavors.NewMatcher()}).Replace(context.Background(), tc.world.book.Snapshot(), r, "placement", back, tc.charge)
+			dec := (&Decider{Matcher: flavors.NewMatcher()}).Replace(context.Background(), tc.world.book.Snapshot(), r, Return{Placement: "placement", Claims: back, Charge: tc.charge})
 			got := string(dec.Reason)
 			if dec.Verdict == v1alpha1.VerdictAdmit {
 				got = dec.PodSets[0].Nodes[0].Name

@@ -34,23 +34,24 @@ func (c *cluster) liveOf(ctx context.Context, j job) []corev1.Pod {
 }
 
 // withoutPods stops the Job controller, and with it the making of pods and claims, until the function it returns is called.
-func (c *cluster) withoutPods(ctx context.Context) (start func()) {
+func (c *cluster) withoutPods(ctx context.Context) (start func()) { return c.without(ctx, lab.ControllerManager) }
+
+// withoutScheduler stops the scheduler until the function it returns is called.
+func (c *cluster) withoutScheduler(ctx context.Context) (start func()) { return c.without(ctx, lab.Scheduler) }
+
+func (c *cluster) without(ctx context.Context, component string) (start func()) {
 	GinkgoHelper()
-	Expect(c.StopComponent(ctx, lab.ControllerManager)).To(Succeed())
+	Expect(c.StopComponent(ctx, component)).To(Succeed())
 	started := false
-	start = func() {
+	again := func(ctx context.Context) {
 		GinkgoHelper()
 		if !started {
 			started = true
-			Expect(c.StartComponent(ctx, lab.ControllerManager)).To(Succeed())
+			Expect(c.StartComponent(ctx, component)).To(Succeed())
 		}
 	}
-	DeferCleanup(func(cleanup context.Context) {
-		if !started {
-			Expect(c.StartComponent(cleanup, lab.ControllerManager)).To(Succeed())
-		}
-	})
-	return start
+	DeferCleanup(again)
+	return func() { GinkgoHelper(); again(ctx) }
 }
 
 // admitted waits until Kueue has admitted a Job, and returns its promise.
@@ -400,22 +401,35 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		j := job{namespace: teamA, name: "unbound", pods: 2, gpus: 2, product: "H100"}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](3) })
-		Expect(c.StopComponent(ctx, lab.Scheduler)).To(Succeed())
-		start := func(ctx context.Context) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
-			Expect(c.StartComponent(ctx, lab.Scheduler)).To(Succeed())
-		}
-		started := false
+		start := c.withoutScheduler(ctx)
 		DeferCleanup(func(ctx context.Context) {
-			if !started {
-				start(ctx)
-			}
+			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
 		})
 		c.submit(ctx, j)
 		c.expectEvictedFor(ctx, j, v1alpha1.ReasonReleaseTimeout)
-		started = true
-		start(ctx)
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
+		start()
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
+	})
+
+	It("whose node is cordoned once its pod is released is given up at once, and the Job runs elsewhere", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "between", gpus: 8, product: "H100"}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		start := c.withoutScheduler(ctx)
+		c.submit(ctx, j)
+		Eventually(func(g Gomega) {
+			pods := c.podsOf(ctx, j)
+			g.Expect(pods).To(HaveLen(1))
+			g.Expect(observe.Gated(&pods[0])).To(BeFalse())
+		}).Should(Succeed(), func() string { return c.story(ctx, j) })
+		name := c.podsOf(ctx, j)[0].Spec.NodeSelector[corev1.LabelHostname]
+		ways["cordoned"].go_(ctx, name)
+		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, name) })
+		c.expectEvictedFor(ctx, j, v1alpha1.ReasonNodeUnavailable)
+		start()
+		pods := c.bound(ctx, j)
+		Expect(pods[0].Spec.NodeName).NotTo(Equal(name))
+		c.expectAsPromised(ctx, j, pods)
 	})
 
 	It("is doubled by no death of the manager between placing it anew and releasing its pod", func(ctx context.Context) {

@@ -353,15 +353,22 @@ func (b *bench) serve(name string) {
 	}
 	p.Spec.NodeName = p.Spec.NodeSelector[corev1.LabelHostname]
 	b.must(b.Client.Update(context.Background(), p))
-	c := &resourcev1.ResourceClaim{}
 	if len(p.Spec.ResourceClaims) > 0 {
-		b.must(b.Client.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: name}, c))
-		c.Status.Allocation = &resourcev1.AllocationResult{}
-		for _, d := range observe.Devices(c) {
-			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: d.Driver, Pool: d.Pool, Device: d.Device})
-		}
-		b.must(b.Client.Update(context.Background(), c))
+		b.allocate(name)
 	}
+	b.observe()
+}
+
+// allocate gives a pod's claim what it is cut to.
+func (b *bench) allocate(name string) {
+	b.t.Helper()
+	c := &resourcev1.ResourceClaim{}
+	b.must(b.Client.Get(context.Background(), client.ObjectKey{Namespace: ns, Name: name}, c))
+	c.Status.Allocation = &resourcev1.AllocationResult{}
+	for _, d := range observe.Devices(c) {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: d.Driver, Pool: d.Pool, Device: d.Device})
+	}
+	b.must(b.Client.Update(context.Background(), c))
 	b.observe()
 }
 

@@ -182,7 +182,7 @@ func TestAPodIsHeldToItsClaim(t *testing.T) {
 		if restart {
 			b.start()
 		}
-		for _, at := range []time.Duration{0, 5 * time.Second, 15 * time.Second} {
+		for _, at := range []time.Duration{0, 5 * time.Second} {
 			b.expectNotEvicted()
 			b.clock.SetTime(began.Add(at))
 			b.reconcile("p")
@@ -191,6 +191,47 @@ func TestAPodIsHeldToItsClaim(t *testing.T) {
 		if reason, message := b.evicted(); reason != v1alpha1.ReasonForeignUse {
 			t.Errorf("restart %t: evicted for %q: %s", restart, reason, message)
 		}
+	}
+}
+
+// TestAReleasedPodThatNothingCanBind is not waited for until its time is over, whatever it asks for beside its devices.
+func TestAReleasedPodThatNothingCanBind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		devices int64
+		happens func(*bench)
+		want    v1alpha1.Reason
+	}{
+		"nothing":                    {2, func(*bench) {}, ""},
+		"its own claim is allocated": {2, func(b *bench) { b.allocate("p") }, ""},
+		"a device is taken":          {2, func(b *bench) { b.stolen(gpu("a", 1)) }, v1alpha1.ReasonForeignUse},
+		"the node is cordoned":       {2, func(b *bench) { b.changeNode("a", cordon) }, v1alpha1.ReasonNodeUnavailable},
+		"the node of a plain pod is": {0, func(b *bench) { b.changeNode("a", cordon) }, v1alpha1.ReasonNodeUnavailable},
+		"the node is away":           {2, func(b *bench) { b.changeNode("a", lostSince(began)) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, map[string]int{"a": 2, "b": 2}, tc.devices, "a")
+			b.pod("p", needs("6"))
+			b.reconcile("p")
+			if tc.devices > 0 {
+				b.claim("p")
+				b.reconcile("p")
+			}
+			if observe.Gated(b.get("p")) {
+				t.Fatal("the pod is still gated")
+			}
+			b.observe()
+			tc.happens(b)
+			for _, at := range []time.Duration{0, 5 * time.Second} {
+				b.expectNotEvicted()
+				b.clock.SetTime(began.Add(at))
+				if after := b.reconcile("p").RequeueAfter; after > boundEvery {
+					t.Errorf("looked at again after %s", after)
+				}
+			}
+			if reason, message := b.evicted(); reason != tc.want {
+				t.Errorf("evicted for %q: %s", reason, message)
+			}
+		})
 	}
 }
 
