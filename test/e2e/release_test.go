@@ -34,10 +34,14 @@ func (c *cluster) liveOf(ctx context.Context, j job) []corev1.Pod {
 }
 
 // withoutPods stops the Job controller, and with it the making of pods and claims, until the function it returns is called.
-func (c *cluster) withoutPods(ctx context.Context) (start func()) { return c.without(ctx, lab.ControllerManager) }
+func (c *cluster) withoutPods(ctx context.Context) (start func()) {
+	return c.without(ctx, lab.ControllerManager)
+}
 
 // withoutScheduler stops the scheduler until the function it returns is called.
-func (c *cluster) withoutScheduler(ctx context.Context) (start func()) { return c.without(ctx, lab.Scheduler) }
+func (c *cluster) withoutScheduler(ctx context.Context) (start func()) {
+	return c.without(ctx, lab.Scheduler)
+}
 
 func (c *cluster) without(ctx context.Context, component string) (start func()) {
 	GinkgoHelper()
@@ -280,55 +284,6 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		c.expectAsPromised(ctx, j, pods)
 	})
 
-	// The ways in which a node goes, and how it comes back.
-	ways := map[string]struct {
-		go_, back func(ctx context.Context, name string)
-	}{}
-	node := func(ctx context.Context, name, patch string) {
-		GinkgoHelper()
-		Expect(mergePatch(ctx, c.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch)).To(Succeed())
-	}
-	ways["cordoned"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"unschedulable":true}}`) },
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"unschedulable":null}}`) },
-	}
-	ways["tainted"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			node(ctx, name, `{"spec":{"taints":[{"key":"example.com/repair","effect":"NoSchedule"}]}}`)
-		},
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"taints":null}}`) },
-	}
-	ways["deleted"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			Expect(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
-		},
-		func(ctx context.Context, _ string) { Expect(c.Lab.Apply(ctx, "../../examples/cluster")).To(Succeed()) },
-	}
-	ways["lost for longer than the grace"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Freshness.LossGraceSeconds = ptr.To[int32](2) })
-			node(ctx, name, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":"true"}}}`)
-		},
-		func(ctx context.Context, name string) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Freshness.LossGraceSeconds = ptr.To[int32](60) })
-			node(ctx, name, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":null}}}`)
-		},
-	}
-	entries := func() (out []any) {
-		for _, way := range []string{"cordoned", "tainted", "deleted", "lost for longer than the grace"} {
-			out = append(out, Entry(way, way))
-		}
-		return out
-	}()
-
 	DescribeTable("on a node that goes before its pod comes is placed anew in the same flavor", append([]any{func(ctx context.Context, way string) {
 		j := twice("moved")
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
@@ -337,8 +292,8 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		c.submit(ctx, j)
 		before := c.admitted(ctx, j)
 		_, was := promisedOn(before)
-		ways[way].go_(ctx, "h100-0")
-		DeferCleanup(func(ctx context.Context) { ways[way].back(ctx, "h100-0") })
+		c.takeNode(ctx, way, "h100-0")
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, way, "h100-0") })
 		start()
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)
@@ -348,7 +303,7 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		Expect(now).NotTo(HaveKey("h100-0"))
 		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
 		c.expectNothingDoubled(ctx, h)
-	}}, entries...)...)
+	}}, nodeEntries()...)...)
 
 	DescribeTable("on a node that goes is given up where there is no other, and the Job runs once it is back", append([]any{func(ctx context.Context, way string) {
 		j := job{namespace: teamA, name: "stuck", gpus: 4, change: onNode("l4-1")}
@@ -356,14 +311,14 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		c.admitted(ctx, j)
-		ways[way].go_(ctx, "l4-1")
-		back := func(ctx context.Context) { ways[way].back(ctx, "l4-1") }
+		c.takeNode(ctx, way, "l4-1")
+		back := func(ctx context.Context) { c.bringNode(ctx, way, "l4-1") }
 		DeferCleanup(back)
 		start()
 		c.expectEvictedFor(ctx, j, v1alpha1.ReasonNodeUnavailable)
 		back(ctx)
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
-	}}, entries...)...)
+	}}, nodeEntries()...)...)
 
 	It("of a pod that was deleted from a lost node is placed anew for the next, while the old claim is still counted", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "dead", gpus: 4, product: "H100", change: func(b *batchv1.Job) {
@@ -374,11 +329,11 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		old := c.bound(ctx, j)[0]
 		before := c.promise(ctx, j)
 		was := c.devicesOf(ctx, &old)
-		ways["lost for longer than the grace"].go_(ctx, old.Spec.NodeName)
+		c.takeNode(ctx, lostForLong, old.Spec.NodeName)
 		DeferCleanup(func(ctx context.Context) {
 			Expect(client.IgnoreNotFound(c.Delete(ctx, &old, client.GracePeriodSeconds(0)))).To(Succeed())
 			c.remove(ctx, j)
-			ways["lost for longer than the grace"].back(ctx, old.Spec.NodeName)
+			c.bringNode(ctx, lostForLong, old.Spec.NodeName)
 		})
 		Expect(c.Delete(ctx, &old)).To(Succeed())
 		var next corev1.Pod
@@ -395,6 +350,33 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		for _, p := range []corev1.Pod{old, next} {
 			Expect(mergePatch(ctx, c.Client, &p, `{"metadata":{"annotations":{"`+lab.GraceSecondsAnnotation+`":null}}}`)).To(Succeed())
 		}
+	})
+
+	It("that is not free long after its pod should have ended is given up, and the Job runs elsewhere", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "slow", gpus: 4, product: "H100", change: func(b *batchv1.Job) {
+			b.Spec.Template.Annotations = map[string]string{lab.GraceSecondsAnnotation: "600"}
+		}}
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](2) })
+		c.submit(ctx, j)
+		old := c.bound(ctx, j)[0]
+		was := c.devicesOf(ctx, &old)
+		DeferCleanup(func(ctx context.Context) {
+			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](600) })
+			for _, p := range c.podsOf(ctx, j) {
+				Expect(client.IgnoreNotFound(c.Delete(ctx, &p, client.GracePeriodSeconds(0)))).To(Succeed())
+			}
+			c.remove(ctx, j)
+		})
+		Expect(c.Delete(ctx, &old, client.GracePeriodSeconds(1))).To(Succeed())
+		c.expectEvictedFor(ctx, j, v1alpha1.ReasonReleaseTimeout)
+		Eventually(func(g Gomega) {
+			live := c.liveOf(ctx, j)
+			g.Expect(live).To(HaveLen(1))
+			g.Expect(live[0].Spec.NodeName).NotTo(BeEmpty())
+			for _, d := range c.devicesOf(ctx, &live[0]) {
+				g.Expect(was).NotTo(ContainElement(d))
+			}
+		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
 	})
 
 	It("whose pod is released and not bound in time is given up, and the Job runs later", func(ctx context.Context) {
@@ -423,8 +405,8 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 			g.Expect(observe.Gated(&pods[0])).To(BeFalse())
 		}).Should(Succeed(), func() string { return c.story(ctx, j) })
 		name := c.podsOf(ctx, j)[0].Spec.NodeSelector[corev1.LabelHostname]
-		ways["cordoned"].go_(ctx, name)
-		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, name) })
+		c.takeNode(ctx, cordoned, name)
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, cordoned, name) })
 		c.expectEvictedFor(ctx, j, v1alpha1.ReasonNodeUnavailable)
 		start()
 		pods := c.bound(ctx, j)
@@ -444,8 +426,8 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		first := c.admitted(ctx, j)
-		ways["cordoned"].go_(ctx, "h100-0")
-		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, "h100-0") })
+		c.takeNode(ctx, cordoned, "h100-0")
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, cordoned, "h100-0") })
 		start()
 		c.dies(ctx, faultpoint.AfterReplace, before)
 		amended := c.promise(ctx, j)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,6 +25,9 @@ const (
 	heldTries = 2
 )
 
+// lookEvery is how often a pod looks between two tries whether its slot can be used again.
+const lookEvery = time.Second
+
 // mend decides a slot that cannot be used anew, with those beside it that no pod is held to and that cannot be used either;
 // where these alone find no place, with all that no pod is held to. Then the pod looks again. Where it cannot be done, it is
 // tried again after a while, and in the end the Workload is evicted.
@@ -32,7 +36,7 @@ const (
 // one without claims once it is released, to its node.
 func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcome, error) {
 	if wait := l.assigned.next.Sub(l.Clock.Now()); wait > 0 {
-		return outcome{again: wait}, nil
+		return outcome{again: min(wait, lookEvery)}, nil
 	}
 	if s.label != "" {
 		if l.generic(s) == nil && why.Reason != v1alpha1.ReasonNodeResources { // the pod has changed, and does not change back
@@ -154,7 +158,7 @@ func (l *look) failed(why *admission.Trouble, message string, tries int64) outco
 	}
 	wait := eviction.Backoff(l.policy.Spec.Retry, a.tries)
 	a.next = l.Clock.Now().Add(wait)
-	return outcome{again: wait}
+	return outcome{again: min(wait, lookEvery)}
 }
 
 func count(n int, what string) string {

@@ -137,10 +137,16 @@ func TestWhereThereIsNoOtherPlace(t *testing.T) {
 	b := newBench(t, map[string]int{"a": 2}, 2, "a")
 	thief := b.stolen(gpu("a", 0))
 	b.pod("p", nil)
-	for _, step := range []struct{ at, again time.Duration }{{0, 5 * time.Second}, {time.Second, 4 * time.Second}, {5 * time.Second, 10 * time.Second}} {
+	for _, step := range []struct {
+		at    time.Duration
+		tries int32
+	}{{0, 1}, {time.Second, 1}, {5*time.Second - 1, 1}, {5 * time.Second, 2}, {15*time.Second - 1, 2}} {
 		b.clock.SetTime(began.Add(step.at))
-		if got := b.reconcile("p").RequeueAfter; got != step.again {
-			t.Errorf("at %s it is tried again after %s, want %s", step.at, got, step.again)
+		if after := b.reconcile("p").RequeueAfter; after <= 0 || after > lookEvery {
+			t.Errorf("at %s it is looked at again after %s", step.at, after)
+		}
+		if tries := b.slots.byWorkload["wl"].tries; tries != step.tries {
+			t.Errorf("at %s it was tried %d times, want %d", step.at, tries, step.tries)
 		}
 		b.expectNotEvicted()
 	}
