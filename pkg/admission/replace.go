@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -71,6 +72,9 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	}
 	tolerations := slices.Clone(ps.Spec.Tolerations)
 	if ps.Assigned != nil {
+		if !labels.SelectorFromSet(ps.Assigned.NodeLabels).Matches(labels.Set(n.Object.Labels)) {
+			return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s does not carry the labels of flavor %s any more", n.Name, ps.Assigned.Flavor)}
+		}
 		tolerations = append(tolerations, ps.Assigned.Tolerations...)
 	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *ps.Spec})
@@ -138,19 +142,28 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 	return freeing
 }
 
+// Return is what of a Placement is given back to be decided anew.
+type Return struct {
+	// Placement is its uid.
+	Placement types.UID
+	// Claims are what the slots that it gives back take.
+	Claims []ledger.PodSetClaim
+	// Charge is what one pod of their podset costs by the Placement.
+	Charge int64
+}
+
 // Replace decides anew the slots that a Placement gives back, in the flavor and at the charge that Kueue has reserved for
-// their podset: r's counts are those of the slots. charge is what one pod of the podset costs by the Placement; nobody's
-// quota pays for more.
-func (d *Decider) Replace(ctx context.Context, s *ledger.Snapshot, r *Request, placement types.UID, back []ledger.PodSetClaim, charge int64) Decision {
-	dec := d.Decide(ctx, s.Returned(placement, back), r)
+// their podset: r's counts are those of the slots. Nobody's quota pays for more.
+func (d *Decider) Replace(ctx context.Context, s *ledger.Snapshot, r *Request, back Return) Decision {
+	dec := d.Decide(ctx, s.Returned(back.Placement, back.Claims), r)
 	if dec.Verdict != v1alpha1.VerdictAdmit {
 		return dec
 	}
 	for i := range dec.PodSets {
-		if got := dec.PodSets[i].Charge; got != charge {
+		if got := dec.PodSets[i].Charge; got != back.Charge {
 			return Decision{
 				Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonQuotaMismatch, LedgerVersion: dec.LedgerVersion, Standings: dec.Standings,
-				Message: fmt.Sprintf("another place would cost %d a pod, %d is charged", got, charge),
+				Message: fmt.Sprintf("another place would cost %d a pod, %d is charged", got, back.Charge),
 			}
 		}
 	}

@@ -88,6 +88,8 @@ func TestTroubleOfASlot(t *testing.T) {
 			&Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: "node h has taint repair:NoSchedule, which the pod does not tolerate", Since: time.Unix(500, 0)}},
 		"a cordon is meant": {newWorld().node("h", "h100:2", cordon).promised(1, "h"),
 			&Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: "node h is cordoned"}},
+		"a node that left its flavor is of no use": {newWorld().node("h", "h100:2", func(n *corev1.Node, _ *resourcev1.ResourceSlice) { delete(n.Labels, "flavor-h100") }).promised(1, "h"),
+			&Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: "node h does not carry the labels of flavor h100 any more"}},
 		"a device with a taint is unhealthy": {newWorld().node("h", "h100:2", sick).promised(1, "h"),
 			&Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: "node h: device gpu-0 has taint xid:NoExecute"}},
 		"a device that its complete pool does not list is gone": {newWorld().node("h", "h100:2", func(_ *corev1.Node, s *resourcev1.ResourceSlice) { s.Spec.Devices = s.Spec.Devices[1:] }).promised(1, "h"),
@@ -169,7 +171,7 @@ func TestReplace(t *testing.T) {
 			for _, n := range tc.back {
 				back = append(back, ledger.PodSetClaim{Node: n, Slots: 1, Requests: ps.Requests, Devices: gpus(n, 0, 1)})
 			}
-			dec := (&Decider{Matcher: flavors.NewMatcher()}).Replace(context.Background(), tc.world.book.Snapshot(), r, "placement", back, tc.charge)
+			dec := (&Decider{Matcher: flavors.NewMatcher()}).Replace(context.Background(), tc.world.book.Snapshot(), r, Return{Placement: "placement", Claims: back, Charge: tc.charge})
 			got := string(dec.Reason)
 			if dec.Verdict == v1alpha1.VerdictAdmit {
 				got = dec.PodSets[0].Nodes[0].Name

@@ -35,22 +35,27 @@ func (c *cluster) liveOf(ctx context.Context, j job) []corev1.Pod {
 
 // withoutPods stops the Job controller, and with it the making of pods and claims, until the function it returns is called.
 func (c *cluster) withoutPods(ctx context.Context) (start func()) {
+	return c.without(ctx, lab.ControllerManager)
+}
+
+// withoutScheduler stops the scheduler until the function it returns is called.
+func (c *cluster) withoutScheduler(ctx context.Context) (start func()) {
+	return c.without(ctx, lab.Scheduler)
+}
+
+func (c *cluster) without(ctx context.Context, component string) (start func()) {
 	GinkgoHelper()
-	Expect(c.StopComponent(ctx, lab.ControllerManager)).To(Succeed())
+	Expect(c.StopComponent(ctx, component)).To(Succeed())
 	started := false
-	start = func() {
+	again := func(ctx context.Context) {
 		GinkgoHelper()
 		if !started {
 			started = true
-			Expect(c.StartComponent(ctx, lab.ControllerManager)).To(Succeed())
+			Expect(c.StartComponent(ctx, component)).To(Succeed())
 		}
 	}
-	DeferCleanup(func(cleanup context.Context) {
-		if !started {
-			Expect(c.StartComponent(cleanup, lab.ControllerManager)).To(Succeed())
-		}
-	})
-	return start
+	DeferCleanup(again)
+	return func() { GinkgoHelper(); again(ctx) }
 }
 
 // admitted waits until Kueue has admitted a Job, and returns its promise.
@@ -65,15 +70,17 @@ func (c *cluster) admitted(ctx context.Context, j job) *v1alpha1.Placement {
 	return c.promise(ctx, j)
 }
 
-// onlyNode returns the one node that a Placement has slots on.
-func onlyNode(p *v1alpha1.Placement) string {
+// twice is a Job of two pods that are promised four of the H100s of mixed-0, which has no more, and four of h100-0's.
+func twice(name string) job {
+	return job{namespace: teamA, name: name, pods: 2, gpus: 4, product: "H100"}
+}
+
+// deviceOn returns the first device that a Placement promises on a node.
+func deviceOn(p *v1alpha1.Placement, node string) string {
 	GinkgoHelper()
-	slots, _ := promisedOn(p)
-	Expect(slots).To(HaveLen(1))
-	for name := range slots {
-		return name
-	}
-	return ""
+	_, devices := promisedOn(p)
+	Expect(devices[node]).NotTo(BeEmpty())
+	return devices[node][0]
 }
 
 // steal has a pod that nobody manages take one device, by a claim that names it, and waits until it has it.
@@ -229,24 +236,22 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("whose device somebody takes before its pod comes is placed anew, and the others stay", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "stolen", pods: 2, gpus: 4, product: "H100"}
+		j := twice("stolen")
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		before := c.admitted(ctx, j)
-		node := onlyNode(before)
-		device := before.Spec.PodSets[0].Nodes[0].Requests[0].Devices[0]
+		device := deviceOn(before, "h100-0")
 		thief := c.steal(ctx, device)
 		start()
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)
 		c.expectNeverEvicted(ctx, j, before)
-		slots, devices := promisedOn(c.promise(ctx, j))
-		Expect(slots).To(HaveLen(2))
-		Expect(slots).To(HaveKeyWithValue(node, int32(1)))
-		for _, d := range devices {
-			Expect(d).NotTo(ContainElement(device))
-		}
+		_, was := promisedOn(before)
+		slots, now := promisedOn(c.promise(ctx, j))
+		Expect(slots).To(Equal(map[string]int32{"mixed-0": 1, "h100-0": 1}), "a node with devices to spare is still the best")
+		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
+		Expect(now["h100-0"]).NotTo(ContainElement(device))
 		c.giveBack(ctx, thief)
 		c.finish(ctx, j)
 	})
@@ -279,74 +284,26 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		c.expectAsPromised(ctx, j, pods)
 	})
 
-	// The ways in which a node goes, and how it comes back.
-	ways := map[string]struct {
-		go_, back func(ctx context.Context, name string)
-	}{}
-	node := func(ctx context.Context, name, patch string) {
-		GinkgoHelper()
-		Expect(mergePatch(ctx, c.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch)).To(Succeed())
-	}
-	ways["cordoned"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"unschedulable":true}}`) },
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"unschedulable":null}}`) },
-	}
-	ways["tainted"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			node(ctx, name, `{"spec":{"taints":[{"key":"example.com/repair","effect":"NoSchedule"}]}}`)
-		},
-		func(ctx context.Context, name string) { node(ctx, name, `{"spec":{"taints":null}}`) },
-	}
-	ways["deleted"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			Expect(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
-		},
-		func(ctx context.Context, _ string) { Expect(c.Lab.Apply(ctx, "../../examples/cluster")).To(Succeed()) },
-	}
-	ways["lost for longer than the grace"] = struct {
-		go_, back func(ctx context.Context, name string)
-	}{
-		func(ctx context.Context, name string) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Freshness.LossGraceSeconds = ptr.To[int32](2) })
-			node(ctx, name, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":"true"}}}`)
-		},
-		func(ctx context.Context, name string) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Freshness.LossGraceSeconds = ptr.To[int32](60) })
-			node(ctx, name, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":null}}}`)
-		},
-	}
-	entries := func() (out []any) {
-		for _, way := range []string{"cordoned", "tainted", "deleted", "lost for longer than the grace"} {
-			out = append(out, Entry(way, way))
-		}
-		return out
-	}()
-
 	DescribeTable("on a node that goes before its pod comes is placed anew in the same flavor", append([]any{func(ctx context.Context, way string) {
-		j := job{namespace: teamA, name: "moved", pods: 2, gpus: 4, product: "H100"}
+		j := twice("moved")
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		h := c.history()
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		before := c.admitted(ctx, j)
-		name := onlyNode(before)
-		ways[way].go_(ctx, name)
-		DeferCleanup(func(ctx context.Context) { ways[way].back(ctx, name) })
+		_, was := promisedOn(before)
+		c.takeNode(ctx, way, "h100-0")
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, way, "h100-0") })
 		start()
 		pods := c.bound(ctx, j)
 		c.expectAsPromised(ctx, j, pods)
 		c.expectNeverEvicted(ctx, j, before)
-		for i := range pods {
-			Expect(pods[i].Spec.NodeName).NotTo(Equal(name))
-		}
+		_, now := promisedOn(c.promise(ctx, j))
+		Expect(now).To(HaveLen(2))
+		Expect(now).NotTo(HaveKey("h100-0"))
+		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
 		c.expectNothingDoubled(ctx, h)
-	}}, entries...)...)
+	}}, nodeEntries()...)...)
 
 	DescribeTable("on a node that goes is given up where there is no other, and the Job runs once it is back", append([]any{func(ctx context.Context, way string) {
 		j := job{namespace: teamA, name: "stuck", gpus: 4, change: onNode("l4-1")}
@@ -354,14 +311,14 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		c.admitted(ctx, j)
-		ways[way].go_(ctx, "l4-1")
-		back := func(ctx context.Context) { ways[way].back(ctx, "l4-1") }
+		c.takeNode(ctx, way, "l4-1")
+		back := func(ctx context.Context) { c.bringNode(ctx, way, "l4-1") }
 		DeferCleanup(back)
 		start()
 		c.expectEvictedFor(ctx, j, v1alpha1.ReasonNodeUnavailable)
 		back(ctx)
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
-	}}, entries...)...)
+	}}, nodeEntries()...)...)
 
 	It("of a pod that was deleted from a lost node is placed anew for the next, while the old claim is still counted", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "dead", gpus: 4, product: "H100", change: func(b *batchv1.Job) {
@@ -372,11 +329,11 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		old := c.bound(ctx, j)[0]
 		before := c.promise(ctx, j)
 		was := c.devicesOf(ctx, &old)
-		ways["lost for longer than the grace"].go_(ctx, old.Spec.NodeName)
+		c.takeNode(ctx, lostForLong, old.Spec.NodeName)
 		DeferCleanup(func(ctx context.Context) {
 			Expect(client.IgnoreNotFound(c.Delete(ctx, &old, client.GracePeriodSeconds(0)))).To(Succeed())
 			c.remove(ctx, j)
-			ways["lost for longer than the grace"].back(ctx, old.Spec.NodeName)
+			c.bringNode(ctx, lostForLong, old.Spec.NodeName)
 		})
 		Expect(c.Delete(ctx, &old)).To(Succeed())
 		var next corev1.Pod
@@ -395,30 +352,70 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		}
 	})
 
+	It("that is not free long after its pod should have ended is given up, and the Job runs elsewhere", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "slow", gpus: 4, product: "H100", change: func(b *batchv1.Job) {
+			b.Spec.Template.Annotations = map[string]string{lab.GraceSecondsAnnotation: "600"}
+		}}
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](2) })
+		c.submit(ctx, j)
+		old := c.bound(ctx, j)[0]
+		was := c.devicesOf(ctx, &old)
+		DeferCleanup(func(ctx context.Context) {
+			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](600) })
+			for _, p := range c.podsOf(ctx, j) {
+				Expect(client.IgnoreNotFound(c.Delete(ctx, &p, client.GracePeriodSeconds(0)))).To(Succeed())
+			}
+			c.remove(ctx, j)
+		})
+		Expect(c.Delete(ctx, &old, client.GracePeriodSeconds(1))).To(Succeed())
+		c.expectEvictedFor(ctx, j, v1alpha1.ReasonReleaseTimeout)
+		Eventually(func(g Gomega) {
+			live := c.liveOf(ctx, j)
+			g.Expect(live).To(HaveLen(1))
+			g.Expect(live[0].Spec.NodeName).NotTo(BeEmpty())
+			for _, d := range c.devicesOf(ctx, &live[0]) {
+				g.Expect(was).NotTo(ContainElement(d))
+			}
+		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
+	})
+
 	It("whose pod is released and not bound in time is given up, and the Job runs later", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "unbound", pods: 2, gpus: 2, product: "H100"}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](3) })
-		Expect(c.StopComponent(ctx, lab.Scheduler)).To(Succeed())
-		start := func(ctx context.Context) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
-			Expect(c.StartComponent(ctx, lab.Scheduler)).To(Succeed())
-		}
-		started := false
+		start := c.withoutScheduler(ctx)
 		DeferCleanup(func(ctx context.Context) {
-			if !started {
-				start(ctx)
-			}
+			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
 		})
 		c.submit(ctx, j)
 		c.expectEvictedFor(ctx, j, v1alpha1.ReasonReleaseTimeout)
-		started = true
-		start(ctx)
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.BindSeconds = ptr.To[int32](900) })
+		start()
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
 	})
 
+	It("whose node is cordoned once its pod is released is given up at once, and the Job runs elsewhere", func(ctx context.Context) {
+		j := job{namespace: teamA, name: "between", gpus: 8, product: "H100"}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		start := c.withoutScheduler(ctx)
+		c.submit(ctx, j)
+		Eventually(func(g Gomega) {
+			pods := c.podsOf(ctx, j)
+			g.Expect(pods).To(HaveLen(1))
+			g.Expect(observe.Gated(&pods[0])).To(BeFalse())
+		}).Should(Succeed(), func() string { return c.story(ctx, j) })
+		name := c.podsOf(ctx, j)[0].Spec.NodeSelector[corev1.LabelHostname]
+		c.takeNode(ctx, cordoned, name)
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, cordoned, name) })
+		c.expectEvictedFor(ctx, j, v1alpha1.ReasonNodeUnavailable)
+		start()
+		pods := c.bound(ctx, j)
+		Expect(pods[0].Spec.NodeName).NotTo(Equal(name))
+		c.expectAsPromised(ctx, j, pods)
+	})
+
 	It("is doubled by no death of the manager between placing it anew and releasing its pod", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "killed", pods: 2, gpus: 4, product: "H100"}
+		j := twice("killed")
 		DeferCleanup(func(ctx context.Context) {
 			c.remove(ctx, j)
 			c.restartManager(ctx)
@@ -429,17 +426,15 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		start := c.withoutPods(ctx)
 		c.submit(ctx, j)
 		first := c.admitted(ctx, j)
-		name := onlyNode(first)
-		ways["cordoned"].go_(ctx, name)
-		DeferCleanup(func(ctx context.Context) { ways["cordoned"].back(ctx, name) })
+		c.takeNode(ctx, cordoned, "h100-0")
+		DeferCleanup(func(ctx context.Context) { c.bringNode(ctx, cordoned, "h100-0") })
 		start()
 		c.dies(ctx, faultpoint.AfterReplace, before)
 		amended := c.promise(ctx, j)
 		Expect(amended.Spec.Key).To(Equal(first.Spec.Key))
-		Expect(onlyNode(amended)).NotTo(Equal(name))
-		for _, p := range c.podsOf(ctx, j) {
-			Expect(observe.Gated(&p)).To(BeTrue())
-		}
+		slots, _ := promisedOn(amended)
+		Expect(slots).NotTo(HaveKey("h100-0"))
+		Expect(c.podsOf(ctx, j)).To(ContainElement(WithTransform(func(p corev1.Pod) bool { return observe.Gated(&p) }, BeTrue())))
 		Expect(c.StartManager(ctx)).To(Succeed())
 		c.expectServed(ctx, j)
 		c.expectNeverEvicted(ctx, j, first)

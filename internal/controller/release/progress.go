@@ -23,6 +23,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
+// boundEvery is how often a pod that was released and is not bound yet is looked at.
+const boundEvery = 2 * time.Second
+
 // released follows a pod from its gate to its node, and holds what it got against what it was promised.
 func (c *Controller) released(ctx context.Context, p *corev1.Pod) (reconcile.Result, error) {
 	if p.Spec.NodeName != "" {
@@ -44,7 +47,14 @@ func (c *Controller) released(ctx context.Context, p *corev1.Pod) (reconcile.Res
 	if waited > limit {
 		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonReleaseTimeout, fmt.Sprintf("pod %s was released and not bound for %s", p.Name, limit)})
 	}
-	return reconcile.Result{RequeueAfter: limit - waited + time.Second}, c.progress(ctx, p)
+	o, err := c.stands(ctx, full)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if o.refusal != nil {
+		return reconcile.Result{}, c.evict(ctx, full, o.refusal)
+	}
+	return reconcile.Result{RequeueAfter: min(limit-waited+time.Second, boundEvery)}, c.progress(ctx, p)
 }
 
 // progress follows what a pod's Placement has come to: slots that Kueue reclaims are given back, and its conditions

@@ -40,59 +40,53 @@ func (c *Controller) reclaim(ctx context.Context, wl *kueue.Workload, placement 
 	}
 	snapshot := c.Book.Snapshot()
 	podSets := slices.Clone(placement.Spec.PodSets)
-	var follow []func()
-	gone := 0
+	var done []func()
 	for i := range podSets {
-		all, err := slotsOf(&podSets[i])
+		ps := &podSets[i]
+		all, err := slotsOf(ps)
 		if err != nil {
 			return false, err
 		}
-		var usable, broken []slot
-		for _, s := range all {
-			ps := asked[podSets[i].Name]
-			switch {
-			case live[a.holds[s.key()].pod] != nil:
-			case ps != nil && s.place().Trouble(snapshot, ps, wl.UID, placement.UID, c.Clock.Now()) != nil:
-				broken = append(broken, s)
-			default:
-				usable = append(usable, s)
-			}
+		broken := func(s slot) bool {
+			return asked[ps.Name] != nil && s.place().Trouble(snapshot, asked[ps.Name], wl.UID, placement.UID, c.Clock.Now()) != nil
 		}
-		slices.Reverse(usable)
-		drop := append(broken, usable...)
-		drop = drop[:min(len(drop), surplus[podSets[i].Name])]
-		if len(drop) == 0 {
+		kept := keep(all, surplus[ps.Name], func(s slot) bool { return live[a.holds[s.key()].pod] == nil }, broken)
+		if len(kept) == len(all) {
 			continue
 		}
-		kept := slices.DeleteFunc(all, func(s slot) bool {
-			return slices.ContainsFunc(drop, func(d slot) bool { return d.key() == s.key() })
-		})
 		nodes, now, err := regroup(kept)
 		if err != nil {
 			return false, err
 		}
-		podSets[i].Nodes = nodes
-		gone += len(drop)
-		follow = append(follow, func() {
-			for _, s := range drop {
-				delete(a.holds, s.key())
-			}
-			a.renumber(kept, now)
-		})
+		ps.Nodes = nodes
+		done = append(done, func() { a.renumber(kept, now) })
 	}
-	if gone == 0 {
+	if len(done) == 0 {
 		return false, nil
 	}
 	written, err := c.Store.Amend(ctx, placement, podSets)
 	if err != nil {
 		return false, err
 	}
-	for _, f := range follow {
+	for _, f := range done {
 		f()
 	}
 	a.generation = written.Generation
-	log.FromContext(ctx).V(2).Info("Gave slots back", "workload", client.ObjectKeyFromObject(wl), "slots", gone)
+	log.FromContext(ctx).V(2).Info("Gave slots back", "workload", client.ObjectKeyFromObject(wl))
 	return true, nil
+}
+
+// keep returns slots in their order, less so many of the open ones: those that are broken first, then from the last on.
+func keep(all []slot, less int, open, broken func(slot) bool) []slot {
+	drop := map[slotKey]bool{}
+	for _, which := range []func(slot) bool{broken, func(slot) bool { return true }} {
+		for _, s := range slices.Backward(all) {
+			if len(drop) < less && open(s) && which(s) {
+				drop[s.key()] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s slot) bool { return drop[s.key()] })
 }
 
 // surplusOf returns by podset how many slots more a Placement holds than the Workload has pods to run. A Workload that has

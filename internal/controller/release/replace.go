@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -16,24 +17,32 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// maxTries is after how many failed tries to place slots anew a Workload gives its quota back; the policy's retry.limit may
-// say fewer. It holds quota for nothing meanwhile, so they are few.
-const maxTries = 3
+// maxTries is after how many failed tries to place slots anew a Workload gives its quota back, heldTries after how many looks
+// at a slot that a pod is held to, which only what took it can mend. The policy's retry.limit may say fewer. Quota is held
+// for nothing meanwhile, so they are few.
+const (
+	maxTries  = 3
+	heldTries = 2
+)
+
+// lookEvery is how often a pod looks between two tries whether its slot can be used again.
+const lookEvery = time.Second
 
 // mend decides a slot that cannot be used anew, with those beside it that no pod is held to and that cannot be used either;
 // where these alone find no place, with all that no pod is held to. Then the pod looks again. Where it cannot be done, it is
 // tried again after a while, and in the end the Workload is evicted.
 //
-// A pod whose template is written is held to its devices: its claim cannot be changed and is not ours to delete.
+// A pod whose template is written is held to its devices, since its claim cannot be changed and is not ours to delete; so is
+// one without claims once it is released, to its node.
 func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcome, error) {
 	if wait := l.assigned.next.Sub(l.Clock.Now()); wait > 0 {
-		return outcome{again: wait}, nil
+		return outcome{again: min(wait, lookEvery)}, nil
 	}
 	if s.label != "" {
 		if l.generic(s) == nil && why.Reason != v1alpha1.ReasonNodeResources { // the pod has changed, and does not change back
 			return outcome{refusal: &refusal{why.Reason, why.Message}}, nil
 		}
-		return l.failed(why, ""), nil
+		return l.failed(why, "", heldTries), nil
 	}
 	l.Store.Deciding.Lock()
 	defer l.Store.Deciding.Unlock()
@@ -46,7 +55,7 @@ func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcom
 		}
 	}
 	if dec.Verdict != v1alpha1.VerdictAdmit {
-		return l.failed(why, dec.Message), nil
+		return l.failed(why, dec.Message, maxTries), nil
 	}
 	return l.amend(ctx, broken, dec, why)
 }
@@ -88,7 +97,7 @@ func (l *look) decide(ctx context.Context, first slot, move []slot) admission.De
 	for _, s := range move {
 		back = append(back, ledger.PodSetClaim{Node: s.node, Slots: 1, Requests: l.asked.Requests, Devices: s.ids()})
 	}
-	return l.Decider.Replace(ctx, l.snapshot, req, l.placement.UID, back, l.podSet.Charge)
+	return l.Decider.Replace(ctx, l.snapshot, req, admission.Return{Placement: l.placement.UID, Claims: back, Charge: l.podSet.Charge})
 }
 
 // amend writes a Placement in which slots are elsewhere. The pod gets the first of the new ones.
@@ -106,7 +115,7 @@ func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, 
 	}
 	nodes, now, err := regroup(now)
 	if err != nil {
-		return l.failed(why, err.Error()), nil
+		return l.failed(why, err.Error(), maxTries), nil
 	}
 	podSets := slices.Clone(l.placement.Spec.PodSets)
 	for i := range podSets {
@@ -133,12 +142,12 @@ func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, 
 	return outcome{again: retryEvery}, nil // sooner where the Placement comes back before
 }
 
-// failed notes that no other place was found, and says when to try again or, at the limit, why to evict.
-func (l *look) failed(why *admission.Trouble, message string) outcome {
+// failed notes that no other place was found, and says when to try again or, after so many tries, why to evict.
+func (l *look) failed(why *admission.Trouble, message string, tries int64) outcome {
 	a := l.assigned
 	a.tries++
 	a.by = l.UID
-	limit := min(maxTries, flavors.Seconds(l.policy.Spec.Retry.Limit, 10))
+	limit := min(tries, flavors.Seconds(l.policy.Spec.Retry.Limit, 10))
 	if int64(a.tries) >= limit {
 		a.tries = 0
 		said := why.Message
@@ -149,7 +158,7 @@ func (l *look) failed(why *admission.Trouble, message string) outcome {
 	}
 	wait := eviction.Backoff(l.policy.Spec.Retry, a.tries)
 	a.next = l.Clock.Now().Add(wait)
-	return outcome{again: wait}
+	return outcome{again: min(wait, lookEvery)}
 }
 
 func count(n int, what string) string {

@@ -30,7 +30,7 @@ type outcome struct {
 	waits time.Time
 }
 
-// look is one pod's look for its slot. The assignment's lock is held.
+// look is one pod's look for its slot. The assignment's lock is held from the snapshot on.
 type look struct {
 	*Controller
 	*pod
@@ -45,33 +45,66 @@ type look struct {
 // take gives a pod its slot: the one that it has, or the first that no live pod has and that can be used. A slot that
 // cannot be used is decided anew, unless what is written holds a pod to it.
 func (c *Controller) take(ctx context.Context, p *pod) (slot, outcome, error) {
-	live, err := c.siblings(ctx, p.Namespace, observe.ControllerOf(p.Pod))
-	if err != nil {
-		return slot{}, outcome{}, err
+	l, o, err := c.look(ctx, p)
+	if l == nil || err != nil {
+		return slot{}, o, err
 	}
-	a, err := c.assignment(ctx, p.workload, p.placement, live)
-	if err != nil {
-		return slot{}, outcome{}, err
-	}
-	l := &look{Controller: c, pod: p, assigned: a, live: live}
-	if l.all, err = slotsOf(p.podSet); err != nil {
-		return slot{}, outcome{}, err
-	}
-	asked, no, err := c.ask(ctx, p.workload, p.policy)
-	if err != nil {
-		return slot{}, outcome{}, err
-	}
-	if no != nil {
-		return slot{}, outcome{refusal: &refusal{no.Reason, no.Message}}, nil
-	}
-	l.asked = asked[p.podSet.Name]
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if p.placement.Generation < a.generation { // it was amended, and that has not come back yet
+	l.assigned.mu.Lock()
+	defer l.assigned.mu.Unlock()
+	if p.placement.Generation < l.assigned.generation { // it was amended, and that has not come back yet
 		return slot{}, outcome{again: retryEvery}, nil
 	}
 	l.snapshot = c.Book.Snapshot()
 	return l.take(ctx)
+}
+
+// stands holds the slot of a pod that was released and is not bound yet against the accounts: what happens to it now, no
+// scheduler can mend.
+func (c *Controller) stands(ctx context.Context, p *pod) (outcome, error) {
+	l, _, err := c.look(ctx, p)
+	if l == nil || err != nil { // what its template says now is nothing to a pod that has its claim
+		return outcome{}, err
+	}
+	l.assigned.mu.Lock()
+	defer l.assigned.mu.Unlock()
+	s, has := l.assigned.of(l.UID, l.all)
+	if !has {
+		return outcome{}, nil
+	}
+	l.snapshot = c.Book.Snapshot()
+	t := l.generic(s)
+	if t == nil {
+		l.fine()
+		return outcome{}, nil
+	}
+	if l.passes(t) {
+		return outcome{}, nil
+	}
+	return l.mend(ctx, s, t)
+}
+
+// look gathers what a pod's look for its slot needs; nil, with what comes of it, where there is nothing to look for.
+func (c *Controller) look(ctx context.Context, p *pod) (*look, outcome, error) {
+	live, err := c.siblings(ctx, p.Namespace, observe.ControllerOf(p.Pod))
+	if err != nil {
+		return nil, outcome{}, err
+	}
+	l := &look{Controller: c, pod: p, live: live}
+	if l.assigned, err = c.assignment(ctx, p.workload, p.placement, live); err != nil {
+		return nil, outcome{}, err
+	}
+	if l.all, err = slotsOf(p.podSet); err != nil {
+		return nil, outcome{}, err
+	}
+	asked, no, err := c.ask(ctx, p.workload, p.policy)
+	if err != nil {
+		return nil, outcome{}, err
+	}
+	if no != nil {
+		return nil, outcome{refusal: &refusal{no.Reason, no.Message}}, nil
+	}
+	l.asked = asked[p.podSet.Name]
+	return l, outcome{}, nil
 }
 
 // ask returns a Workload's podsets as admission decides on them, by name.
@@ -130,15 +163,20 @@ func (l *look) take(ctx context.Context) (slot, outcome, error) {
 // taken notes that the pod has a slot. That is final once its claims are to be cut, or without claims once it is to be
 // released; until then the slot may still be decided anew.
 func (l *look) taken(s slot) slot {
-	l.since.over(client.ObjectKeyFromObject(l.Pod), sawLoss)
-	if l.assigned.by == l.UID {
-		l.assigned.tries, l.assigned.by = 0, ""
-	}
+	l.fine()
 	if len(l.Spec.ResourceClaims) == 0 && len(l.Spec.SchedulingGates) > 1 {
 		l.assigned.holds[s.key()] = hold{pod: l.UID, label: s.label}
 		return s
 	}
 	return l.assigned.settle(s, l.UID, l.live)
+}
+
+// fine forgets what was wrong with the pod's slot.
+func (l *look) fine() {
+	l.since.over(client.ObjectKeyFromObject(l.Pod), sawLoss)
+	if l.assigned.by == l.UID {
+		l.assigned.tries, l.assigned.by = 0, ""
+	}
 }
 
 // open says whether a slot is to be had: no live pod has it, or one that is ending on a node that is not coming back.
