@@ -206,6 +206,29 @@ func TestAQueueIsManagedByThePolicyOfItsCheck(t *testing.T) {
 	}
 }
 
+func TestAPolicyByNameNeedsNoQueue(t *testing.T) {
+	h100, a100 := resourceFlavor("h100"), resourceFlavor("a100")
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    bool
+	}{
+		"one whose queues have lost its check":     {[]client.Object{devicePolicy(), h100, a100}, true},
+		"one that only records":                    {[]client.Object{devicePolicy(func(s *v1alpha1.DevicePolicySpec) { s.Mode = v1alpha1.ModeShadow }), h100, a100}, true},
+		"none where a flavor of it does not exist": {[]client.Object{devicePolicy(), h100}, false},
+		"none where it does not exist":             {[]client.Object{h100, a100}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := (&policies.Resolver{Client: newClient(c.objects...)}).ByName(t.Context(), "gpu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p != nil && p.Name == "gpu" && p.Flavor("a100") == 1; got != c.want {
+				t.Errorf("found %v: %v, want %v", p, got, c.want)
+			}
+		})
+	}
+}
+
 func TestNothingIsNotSteerable(t *testing.T) {
 	if (*policies.Managed)(nil).Steerable() {
 		t.Error("a queue that is not managed can be steered")

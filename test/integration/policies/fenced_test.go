@@ -61,15 +61,28 @@ func TestFencedNamespaces(t *testing.T) {
 		"no pod with an extended resource":         {as: tenant, do: create(asking(extended)), refused: resources},
 		"no pod with one in an init container":     {as: tenant, do: create(inInit), refused: resources},
 		"no pod with a class by its implicit name": {as: tenant, do: create(asking("deviceclass.resource.kubernetes.io/fenced.example.com")), refused: resources},
-		"not even an administrator's":              {as: administrator, do: create(named), refused: claims},
+		// one that ran before the check joined its queue has no gate on its pods, and no fence where it wants more of them
+		"no later pod of a Job that was adopted": {as: jobController, do: create(ofAdoptedJob, withTemplate("train")), refused: claims},
+		"not even an administrator's":            {as: administrator, do: create(named), refused: claims},
 		"no lifting of the fence by a tenant": {as: tenant, do: func(s *scene) error {
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fence(s).namespace}}
 			return s.patch(namespace, remove("/metadata/labels/plimsoll.dev~1fenced"))
 		}, refused: noRight("patch", "namespaces")},
+		"a later pod of a Job that was adopted, where there is no fence": {as: jobController, do: func(s *scene) error {
+			pod := s.newPod("pod", ofAdoptedJob, withTemplate("train"))
+			return s.as.Create(s.ctx(), pod)
+		}},
 		"any pod where there is no fence": {as: tenant, do: func(s *scene) error {
 			return s.as.Create(s.ctx(), s.newPod("pod", named, asking(extended)))
 		}},
 	})
+}
+
+// ofAdoptedJob makes a pod one of a Job that Kueue admitted before the check joined its queue.
+func ofAdoptedJob(pod *corev1.Pod) {
+	pod.Labels["kueue.x-k8s.io/podset"] = "main"
+	pod.Labels["kueue.x-k8s.io/local-queue-name"] = "gpus"
+	pod.Annotations["kueue.x-k8s.io/workload"] = "job-train-12345"
 }
 
 func asking(resource corev1.ResourceName) podOption {

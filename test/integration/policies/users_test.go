@@ -19,6 +19,7 @@ var (
 
 	claimController     = controller("resource-claim-controller")
 	garbageCollector    = controller("generic-garbage-collector")
+	jobController       = controller("job-controller")
 	namespaceController = controller("namespace-controller")
 	// controllerManager is what all controllers are where they have no accounts of their own.
 	controllerManager = user{name: "system:kube-controller-manager", groups: authenticated}
