@@ -74,8 +74,8 @@ func (e *Evictor) evict(ctx context.Context, wl *kueue.Workload, reason v1alpha1
 
 // Refuse evicts a Workload whose reservation on some flavors cannot be kept: those are closed for it for a backoff, the
 // others may be tried at once.
-func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, refused []string, reason v1alpha1.Reason, message string) error {
-	return e.evict(ctx, wl, reason, message, func(s *v1alpha1.PlacementStatus) {
+func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, refused []string, why flavors.Refusal) error {
+	return e.evict(ctx, wl, why.Reason, why.Message, func(s *v1alpha1.PlacementStatus) {
 		if slices.ContainsFunc(s.Closed, func(c v1alpha1.FlavorClosed) bool {
 			return slices.Contains(refused, c.Flavor) && c.Until.After(e.Now())
 		}) {
@@ -85,7 +85,7 @@ func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Pol
 		if s.Retry != nil {
 			r.Count = s.Retry.Count + 1
 		}
-		r.Reason, r.Message = reason, message
+		r.Reason, r.Message = why.Reason, why.Message
 		s.Retry = r
 		Close(s, refused, e.Now(), e.Now().Add(Backoff(p.Spec.Retry, r.Count)))
 	})

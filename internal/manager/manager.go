@@ -40,7 +40,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
-	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
 // Scheme returns the scheme of all kinds that the manager reads or writes.

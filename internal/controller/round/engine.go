@@ -64,7 +64,7 @@ type Engine struct {
 	offers map[types.UID]*offered
 	// forgotAt is when slices that are gone were last forgotten.
 	forgotAt time.Time
-	last   pass
+	last     pass
 }
 
 // syncEvery is how often a round that came before the ledger was filled tries again.

@@ -94,7 +94,7 @@ func (r *round) refuse(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	if err := r.record(ctx, wl, m.Policy, dec); err != nil {
 		return err
 	}
-	return r.Evictor.Refuse(ctx, wl, m.Policy, held, dec.Reason, dec.Message)
+	return r.Evictor.Refuse(ctx, wl, m.Policy, held, flavors.Refusal{Reason: dec.Reason, Message: dec.Message})
 }
 
 // promise writes the Placement. The check is turned Ready by the round that sees it come back.
