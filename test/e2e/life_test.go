@@ -160,6 +160,7 @@ var _ = Describe("A training Job", Ordered, ContinueOnFailure, func() {
 			g.Expect(p.Status.Record.Reason).To(Equal(v1alpha1.ReasonDevicesInUse))
 			g.Expect(meta.IsStatusConditionTrue(c.workload(ctx, second).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
 		}).Should(Succeed(), func() string { return c.story(ctx, second) })
+		Eventually(func() int64 { return c.usage(ctx, teamA) }).Should(BeEquivalentTo(32)) // Kueue says it a little later
 		Consistently(func(g Gomega) {
 			g.Expect(c.podsOf(ctx, second)).To(BeEmpty())
 			g.Expect(c.usage(ctx, teamA)).To(BeEquivalentTo(32))
