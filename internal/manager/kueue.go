@@ -31,7 +31,7 @@ func quotaObserver(file string, changed func()) (*observe.QuotaObserver, error) 
 	return &observe.QuotaObserver{Book: book, Changed: changed}, nil
 }
 
-// kueueConfiguration reads a file as Kueue does: strictly, and with its defaults. It sets those of the file's feature gates
+// kueueConfiguration reads a file as Kueue does: strictly, with its defaults. It sets those of the file's feature gates
 // that an answer of the quota book depends on. For no file it returns nil.
 func kueueConfiguration(file string) (*config.Configuration, error) {
 	if file == "" {

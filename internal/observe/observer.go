@@ -66,22 +66,26 @@ func register(
 		if err != nil {
 			return nil, fmt.Errorf("get informer for %T: %w", kind, err)
 		}
-		h, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { see(obj, false) },
-			UpdateFunc: func(_, obj any) { see(obj, false) },
-			DeleteFunc: func(obj any) {
-				if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-					obj = last.Obj
-				}
-				see(obj, true)
-			},
-		})
+		h, err := informer.AddEventHandler(handler(see))
 		if err != nil {
 			return nil, fmt.Errorf("watch %T: %w", kind, err)
 		}
 		handlers = append(handlers, h)
 	}
 	return handlers, nil
+}
+
+func handler(see func(obj any, gone bool)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { see(obj, false) },
+		UpdateFunc: func(_, obj any) { see(obj, false) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			see(obj, true)
+		},
+	}
 }
 
 func (o *Observer) see(obj any, gone bool) {

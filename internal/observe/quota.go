@@ -36,10 +36,12 @@ func (o *QuotaObserver) Synced() bool { return allSynced(o.handlers) }
 // Register adds the observer to the informers of every kind that the book takes. Call it once, before the informers
 // start.
 func (o *QuotaObserver) Register(ctx context.Context, informers cache.Cache) (err error) {
-	o.handlers, err = register(ctx, informers, quotaKinds(), func(obj any, gone bool) {
-		if c, ok := obj.(client.Object); ok && o.Book.Apply(c, gone) {
-			o.Changed()
-		}
-	})
+	o.handlers, err = register(ctx, informers, quotaKinds(), o.see)
 	return err
+}
+
+func (o *QuotaObserver) see(obj any, gone bool) {
+	if c, ok := obj.(client.Object); ok && o.Book.Apply(c, gone) {
+		o.Changed()
+	}
 }

@@ -1,9 +1,12 @@
 package quota
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -311,5 +314,37 @@ func TestDefaultsOfTheNamespace(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, c.run)
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	world, groups := objects{}, "gpus:"
+	for i := range 64 {
+		name := fmt.Sprint("ein-ziemlich-langer-name-für-ein-modell-", i)
+		world, groups = append(world, flavor(name)), groups+" "+name+"=1"
+	}
+	first := ""
+	for range 5 {
+		got := ask(t, newBook(t, nil, append(world, queue("a", "", groups))...).snap(t), "a", job("w", 0, "gpus=2"))
+		if got.Mode != NoFit || len(got.Message) > maxMessage || len(got.Message) < maxMessage-8 || !utf8.ValidString(got.Message) ||
+			!strings.HasSuffix(got.Message, "…") {
+			t.Fatalf("%d bytes: %q", len(got.Message), got.Message)
+		}
+		if first == "" {
+			first = got.Message
+		}
+		if got.Message != first {
+			t.Errorf("first %q, then %q", first, got.Message)
+		}
+	}
+}
+
+func TestVictims(t *testing.T) {
+	v := holding("v", "a", 0, 1, "h100", 8)
+	v.UID = "the-uid"
+	got := ask(t, newBook(t, nil, queue("a", "", "gpus: h100=8", preempts(lower, never)), v).snap(t), "a", job("w", 9, "gpus=1")).Victims
+	want := []Victim{{UID: "the-uid", Namespace: "default", Name: "v", ClusterQueue: "a", Reason: "InClusterQueue"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -208,9 +208,10 @@ func number(t *testing.T, name string, otherwise int) int {
 }
 
 // Ask says what the scheduler itself would do, in random worlds, also after it was told to take what it said before.
-// PLIMSOLL_QUOTA_WORLDS is how many, PLIMSOLL_QUOTA_SEED the first one's seed.
+// PLIMSOLL_QUOTA_WORLDS is how many, PLIMSOLL_QUOTA_SEED the first one's seed. Among those of every run are one that takes a
+// second cycle (319), and one where the choice for a second podset depends on victims (229).
 func TestAgainstTheScheduler(t *testing.T) {
-	worlds, first := number(t, "PLIMSOLL_QUOTA_WORLDS", 300), number(t, "PLIMSOLL_QUOTA_SEED", 1)
+	worlds, first := number(t, "PLIMSOLL_QUOTA_WORLDS", 300), number(t, "PLIMSOLL_QUOTA_SEED", 101)
 	seen := map[string]int{}
 	for seed := first; seed < first+worlds && !t.Failed(); seed++ {
 		againstTheScheduler(t, seed, seen)

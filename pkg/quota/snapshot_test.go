@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -174,4 +177,39 @@ func TestKueuePanics(t *testing.T) {
 			t.Error("its own reservation was lost")
 		}
 	})
+}
+
+// A copy does not see what comes after it.
+func TestACopyIsOfItsTime(t *testing.T) {
+	teamA := func(q *kueue.ClusterQueueSpec) { q.NamespaceSelector.MatchLabels = map[string]string{"team": "a"} }
+	inTeam := func(team string) client.Object {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": team}}}
+	}
+	b := newBook(t, nil, queue("a", "", "gpus: h100=8", teamA), inTeam("a"), holding("v", "a", 0, 1, "h100", 4))
+	s := b.snap(t)
+	later := []struct {
+		object client.Object
+		gone   bool
+	}{
+		{object: inTeam("b")},
+		{object: holding("v", "a", 0, 1, "h100", 4), gone: true},
+		{object: &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lq"}, Spec: kueue.LocalQueueSpec{StopPolicy: new(kueue.Hold)}}},
+		{object: &corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "l"},
+			Spec:       corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: amounts("cpu=1")}}},
+		}},
+		{object: queue("a", "", "gpus: h100=1")},
+		{object: &kueue.ResourceFlavor{ObjectMeta: named("h100")}, gone: true},
+	}
+	for _, l := range later {
+		if !b.Apply(l.object, l.gone) {
+			t.Fatalf("%T changed nothing", l.object)
+		}
+		if got := ask(t, s, "a", job("w", 0, "gpus=4")); got.words() != "Fit p0×1[gpus→h100]" || !s.Holds("v") || s.Version == b.Version() {
+			t.Errorf("after %T: %s %q, version %d", l.object, got.words(), got.Message, s.Version)
+		}
+	}
+	if got := ask(t, b.snap(t), "a", job("w", 0, "gpus=4")); got.Mode != NoFit || b.snap(t).Holds("v") {
+		t.Errorf("a later copy says %s", got.words())
+	}
 }
