@@ -108,7 +108,7 @@ func (d *Decider) Foresee(ctx context.Context, s *ledger.Snapshot, e Extended) *
 	case class == nil:
 		return wait(v1alpha1.ReasonDeviceClassNotFound, "no DeviceClass serves %s any more", e.Resource)
 	case n.Unallocated > 0:
-		return wait(v1alpha1.ReasonHeld, "another pod is about to be given devices for %s", e.Resource)
+		return wait(v1alpha1.ReasonDevicesInUse, "another pod is about to be given devices for %s", e.Resource)
 	}
 	f := &nodeFit{node: n, classes: classLister{s}}
 	offer := map[ledger.DeviceID]int64{}
@@ -130,7 +130,7 @@ func (d *Decider) Foresee(ctx context.Context, s *ledger.Snapshot, e Extended) *
 		}
 		for _, h := range dev.Holders {
 			if h.UID != e.Placement && h.Resource != e.Resource || h.UID == e.Placement && h.Resource == "" {
-				return wait(v1alpha1.ReasonHeld, "the scheduler would give device %s for %s, which is promised to another pod", r.Device, e.Resource)
+				return wait(v1alpha1.ReasonDevicesInUse, "the scheduler would give device %s for %s, which is promised to another pod", r.Device, e.Resource)
 			}
 		}
 		if d.Matcher.FlavorOf(e.Policy, dev) != e.Flavor {

@@ -155,9 +155,9 @@ func TestForesee(t *testing.T) {
 	}{
 		"nothing else is there":                              {world: base()},
 		"the first devices are promised by number":           {world: newWorld().served("").node("n", "h100:4", nil).promises("b", "n", true, 0, 1).promises("a", "n", true, 2, 3)},
-		"the first devices are promised by name":             {world: newWorld().served("").node("n", "h100:4", nil).promises("b", "n", false, 0).promises("a", "n", true, 2, 3), reason: v1alpha1.ReasonHeld},
+		"the first devices are promised by name":             {world: newWorld().served("").node("n", "h100:4", nil).promises("b", "n", false, 0).promises("a", "n", true, 2, 3), reason: v1alpha1.ReasonDevicesInUse},
 		"those promised by name are not the first":           {world: base().promises("b", "n", false, 2, 3)},
-		"another pod of the kind is on its way":              {world: base().promises("b", "n", true, 2, 3).pod("b", "n"), reason: v1alpha1.ReasonHeld},
+		"another pod of the kind is on its way":              {world: base().promises("b", "n", true, 2, 3).pod("b", "n"), reason: v1alpha1.ReasonDevicesInUse},
 		"another pod of the kind has its devices":            {world: base().promises("b", "n", true, 2, 3).pod("b", "n", 0, 1)},
 		"someone took so many that the scheduler finds none": {world: base().held("n", false, false, 0, 1, 2), reason: v1alpha1.ReasonDevicesInUse},
 		"a device plugin lists the name by now":              {world: base().node("n", "h100:4", lists("4")), reason: v1alpha1.ReasonForeignUse},
