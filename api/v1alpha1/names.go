@@ -78,3 +78,8 @@ const (
 	// PlacementDiverged is true where what happened differs from what was promised.
 	PlacementDiverged = "Diverged"
 )
+
+// ExtendedResourcesClaim stands in a Placement for the claim that kube-scheduler makes for a pod's extended resources,
+// where devices serve them by DeviceClass; the request is then the resource's name. Such devices are promised by their
+// number: the scheduler chooses which. No pod claim can have this name.
+const ExtendedResourcesClaim = "<extended-resources>"

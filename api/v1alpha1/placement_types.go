@@ -115,12 +115,13 @@ type PlacementNode struct {
 
 // PlacementRequest is the devices of one request of one pod claim, over all slots of a node.
 type PlacementRequest struct {
-	// claim is the name in the pod's spec.resourceClaims.
+	// claim is the name in the pod's spec.resourceClaims, or <extended-resources>: devices that serve an extended
+	// resource by DeviceClass, which are promised by their number.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Claim string `json:"claim"`
-	// request is the request's name in the claim, or request/subrequest.
-	// +kubebuilder:validation:MaxLength=128
+	// request is the request's name in the claim, or request/subrequest, or the extended resource.
+	// +kubebuilder:validation:MaxLength=317
 	// +required
 	Request string `json:"request"`
 	// devices are ids "driver/pool/device", slots times the devices a pod.

@@ -98,6 +98,9 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 	s := Slot{Node: pn.Name}
 	n := h.snapshot.Node(pn.Name)
 	for _, r := range pn.Requests {
+		if r.Claim == v1alpha1.ExtendedResourcesClaim {
+			continue // the scheduler chooses which
+		}
 		for _, name := range r.Devices {
 			id, err := ledger.ParseDeviceID(name)
 			if err != nil {
@@ -138,16 +141,27 @@ func (h *holding) room(node string, asked ledger.Amounts) {
 	for _, u := range n.Uses {
 		h.note(u.Until)
 	}
-	k, scarce := f.room(asIs).Times(asked, 1)
+	k, scarce := f.room(asIs).Times(h.counted(n, asked), 1)
 	if k == 1 {
 		return
 	}
 	message := fmt.Sprintf("node %s has not the %s any more that was promised", node, scarce)
-	if k, _ := f.room(onTheWay).Times(asked, 1); k == 1 {
+	if k, _ := f.room(onTheWay).Times(h.counted(n, asked), 1); k == 1 {
 		h.worse(Coming, v1alpha1.ReasonDevicesFreeing, message)
 		return
 	}
 	h.worse(Broken, v1alpha1.ReasonNodeResources, message)
+}
+
+// counted leaves out what a DeviceClass serves on the node.
+func (h *holding) counted(n *ledger.Node, asked ledger.Amounts) ledger.Amounts {
+	out := asked.Clone()
+	for name := range asked {
+		if ledger.IsExtended(name) && n.Allocatable[name] == 0 && h.snapshot.ClassFor(name) != nil {
+			delete(out, name)
+		}
+	}
+	return out
 }
 
 // tolerations are those of all requests of a pod together.

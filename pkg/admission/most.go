@@ -27,9 +27,12 @@ func (d *Decider) most(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 	if n.unavailable != "" && !n.available(b) {
 		return 0, stop{reason: v1alpha1.ReasonNodeUnavailable, message: n.unavailable, full: n.meant}
 	}
+	if n.spans != "" {
+		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.spans}
+	}
 	count := int64(n.ps.Count)
 	room := n.room(b)
-	limit, scarce := room.Times(n.ps.Requests, count)
+	limit, scarce := room.Times(n.requests(), count)
 	var why stop
 	if limit < count {
 		why = n.roomStop(room, scarce, b)
@@ -40,14 +43,29 @@ func (d *Decider) most(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
 		}
 	}
-	if limit > 0 {
-		for _, dev := range n.matching() {
-			if !flavors.Distinct(dev.ID.Driver, slices.Concat(n.node.Devices, n.node.Lost)) {
-				return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
+	if limit > 0 && !n.distinct() {
+		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
+	}
+	return d.largest(ctx, n, b, bounded(int(limit)), why)
+}
+
+// distinct says whether the podset's claims can be cut to single devices of the node.
+func (n *nodeFit) distinct() bool {
+	known := map[string]bool{}
+	for i := range n.wants {
+		if n.wants[i].Name == string(n.byNumber) {
+			continue
+		}
+		for _, dev := range n.wants[i].matching {
+			if _, ok := known[dev.ID.Driver]; !ok {
+				known[dev.ID.Driver] = flavors.Distinct(dev.ID.Driver, slices.Concat(n.node.Devices, n.node.Lost))
+			}
+			if !known[dev.ID.Driver] {
+				return false
 			}
 		}
 	}
-	return d.largest(ctx, n, b, bounded(int(limit)), why)
+	return true
 }
 
 // largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.
@@ -190,8 +208,12 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 	}
 	var held, freeing, foreign, sick, lost int64
 	example, lostAs := "", v1alpha1.Reason("")
+	var plugin corev1.ResourceName
 	for _, dev := range w.matching {
+		listed, plugged := w.plugged[dev]
 		switch taint := tainted(w.Tolerations, dev); {
+		case plugged && b != emptyHealthy:
+			plugin = listed
 		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
 			lost, lostAs = lost+1, lostReason(n.node, dev)
 		case dev.Unusable != "":
@@ -210,6 +232,8 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 		}
 	}
 	switch {
+	case plugin != "":
+		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s lists %s: its device plugin lends these devices, not the pool", name, plugin)}
 	case lost > 0 && int64(len(w.matching))-lost < per:
 		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(w.matching))}
 	case sick > 0 && int64(len(w.matching))-sick < per:

@@ -45,6 +45,12 @@ type nodeFit struct {
 	// which a device plugin serves; empty for none.
 	plain  bool
 	plugin corev1.ResourceName
+	// byNumber names the extended resource of the podset's that a DeviceClass serves on the node; empty for none. spans
+	// says why the node cannot lend for it.
+	byNumber corev1.ResourceName
+	spans    string
+	// selected are the devices that any of the wants selects, in order.
+	selected []*ledger.Device
 	// err is why the claim's selectors cannot be evaluated.
 	err error
 }
@@ -55,10 +61,15 @@ type want struct {
 	flavors.Chosen
 	// matching are the devices of the flavor that the request selects, whoever holds them.
 	matching []*ledger.Device
+	// plugged are the devices that a device plugin lends, by its resource.
+	plugged map[*ledger.Device]corev1.ResourceName
 }
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {
+	if _, plugged := w.plugged[dev]; plugged && b != emptyHealthy {
+		return false
+	}
 	return w.usable(dev, b) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
@@ -75,9 +86,25 @@ func (n *nodeFit) matching() []*ledger.Device {
 	if len(n.wants) == 1 {
 		return n.wants[0].matching
 	}
-	return slices.DeleteFunc(slices.Clone(n.devices), func(dev *ledger.Device) bool {
-		return !slices.ContainsFunc(n.wants, func(w want) bool { return slices.Contains(w.matching, dev) })
-	})
+	if n.selected == nil {
+		n.selected = []*ledger.Device{}
+		for _, dev := range n.devices {
+			if slices.ContainsFunc(n.wants, func(w want) bool { return slices.Contains(w.matching, dev) }) {
+				n.selected = append(n.selected, dev)
+			}
+		}
+	}
+	return n.selected
+}
+
+// requests is what one pod asks of the node's own resources.
+func (n *nodeFit) requests() ledger.Amounts {
+	if n.byNumber == "" {
+		return n.ps.Requests
+	}
+	r := n.ps.Requests.Clone()
+	delete(r, n.byNumber)
+	return r
 }
 
 // device returns one of the flavor's devices, lost ones included, or nil.
@@ -147,6 +174,9 @@ func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, o flavors.
 		if o.Flavor != anyFlavor {
 			f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, o.Flavor), r.Policy, n.Lost, o.Flavor)
 			d.match(s, f, ps.Shape.Chosen(o.Variant))
+			if plugin != "" {
+				d.byClass(s, r.Policy, f, plugin)
+			}
 		}
 		fits = append(fits, f)
 	}
@@ -165,8 +195,12 @@ func (d *Decider) ofFlavor(list []*ledger.Device, p *flavors.Policy, devices []l
 
 // match keeps, for each request, the devices that its class and its own selectors accept.
 func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chosen) {
+	var plugged map[*ledger.Device]corev1.ResourceName
+	if len(requests) > 0 {
+		plugged = d.plugged(s, f.node)
+	}
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		for _, dev := range f.devices {

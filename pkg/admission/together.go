@@ -166,10 +166,10 @@ func (t *table) fitsOn(ctx context.Context, node string, m mix) bool {
 	}
 	room := parts[0].fit.room(t.book).Clone()
 	for _, p := range parts {
-		if k, _ := room.Times(p.fit.ps.Requests, int64(p.k)); k < int64(p.k) {
+		if k, _ := room.Times(p.fit.requests(), int64(p.k)); k < int64(p.k) {
 			return false
 		}
-		room.Add(p.fit.ps.Requests, -int64(p.k))
+		room.Add(p.fit.requests(), -int64(p.k))
 	}
 	if len(parts) == 1 {
 		return true // no more than the most that it takes

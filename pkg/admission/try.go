@@ -155,7 +155,10 @@ func order(o v1alpha1.Ordering, fits []candidate, b book) {
 func promised(n *nodeFit, pods []share) v1alpha1.PlacementNode {
 	out := v1alpha1.PlacementNode{Name: n.node.Name, Slots: bounded(len(pods))}
 	for w := range n.wants {
-		r := v1alpha1.PlacementRequest{Claim: n.ps.Shape.Claims[n.wants[w].Claim].Name, Request: n.wants[w].Name}
+		r := v1alpha1.PlacementRequest{Claim: v1alpha1.ExtendedResourcesClaim, Request: n.wants[w].Name}
+		if c := n.wants[w].Claim; c < len(n.ps.Shape.Claims) {
+			r.Claim = n.ps.Shape.Claims[c].Name
+		}
 		for _, sh := range pods {
 			for _, dev := range sh[w] {
 				r.Devices = append(r.Devices, dev.ID.String())

@@ -2,7 +2,6 @@ package flavors
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -168,14 +167,13 @@ func alternative(field string, r *resourcev1.DeviceSubRequest) (Alternative, *Re
 }
 
 // plain returns the extended resources that the containers of a pod ask for, as kube-scheduler counts them; nil for
-// none. Names without a domain, and those of Kubernetes itself, are no extended resources.
+// none.
 func plain(spec *corev1.PodSpec) map[corev1.ResourceName]int64 {
 	bare := *spec
 	bare.Overhead = nil // a charge may stand there under the same name
 	var out map[corev1.ResourceName]int64
 	for name, n := range ledger.RequestsOf(&corev1.Pod{Spec: bare}, false) {
-		domain, _, qualified := strings.Cut(string(name), "/")
-		if !qualified || n <= 0 || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") && domain != implicitDomain {
+		if n <= 0 || !ledger.IsExtended(name) {
 			continue
 		}
 		if out == nil {
@@ -185,9 +183,6 @@ func plain(spec *corev1.PodSpec) map[corev1.ResourceName]int64 {
 	}
 	return out
 }
-
-// implicitDomain is that of the extended resource names which every DeviceClass has by itself.
-const implicitDomain = "deviceclass.resource.kubernetes.io"
 
 func unsupportedf(format string, args ...any) *Refusal {
 	return &Refusal{v1alpha1.ReasonClaimUnsupported, fmt.Sprintf(format, args...)}

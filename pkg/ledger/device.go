@@ -56,6 +56,9 @@ type Holder struct {
 	// Managed is true for what serves a Workload that Kueue manages, or is a claim that Plimsoll had made: it ends with
 	// that Workload.
 	Managed bool
+	// Resource names the extended resource of a promise that is held by number alone: any equal device will do. Empty for
+	// others.
+	Resource string
 	// Freeing is true while the holder's pod is terminating, or gone before its claim, or its Workload has lost its quota.
 	Freeing bool
 	// Until is when a holder that is freeing is no longer waited for; zero for no such time.

@@ -161,6 +161,9 @@ type Node struct {
 	SeenAt time.Time
 	// Pools holds the newest generation of each pool, sorted by driver and name.
 	Pools []Pool
+	// Unallocated is how many pods were released to the node to be given devices by number and have none yet: which they
+	// will be given is not known.
+	Unallocated int
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -210,6 +213,7 @@ func (n *Node) clone() *Node {
 
 // use takes u from the node's resources.
 func (n *Node) use(u Use, managed bool) {
+	u.Requests = n.Counted(u.Requests)
 	n.Free.Add(u.Requests, -u.Times)
 	if managed {
 		n.Managed.Add(u.Requests, u.Times)

@@ -62,16 +62,16 @@ func (b *Book) devices(list []Device, of []*resourcev1.ResourceSlice, promised m
 }
 
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
-func (b *Book) podsOnNode(n *Node) []*Pod {
-	var pods []*Pod
+func (b *Book) podsOnNode(n *Node) map[types.UID]*Pod {
+	pods := map[types.UID]*Pod{}
 	for uid := range b.podsAt[place{node: n.Name}] {
-		pods = append(pods, b.pods[uid])
+		pods[uid] = b.pods[uid]
 	}
 	if n.Hostname == "" {
 		return pods
 	}
 	for uid := range b.podsAt[place{host: n.Hostname}] {
-		pods = append(pods, b.pods[uid])
+		pods[uid] = b.pods[uid]
 	}
 	return pods
 }
@@ -85,18 +85,20 @@ type slotKey struct {
 // slot whose pod is on the node, or released to it, is counted by that pod and not again. A pod from before the quota
 // reservation took none of its slots.
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
-	taken := map[slotKey]int32{}
-	for _, p := range b.podsOnNode(n) {
+	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
+	for uid, p := range b.podsOnNode(n) {
 		w, managed := b.byOwner[ownerKey{p.Namespace, p.Owner}]
 		if managed {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
 				taken[slotKey{w, p.PodSet}]++
+				given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
 			}
 		}
 		freeing, until := b.freeing(p, w)
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
 	}
 	promised := map[DeviceID][]Holder{}
+	var counted []byCount
 	for uid := range b.promisedOn[n.Name] {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
@@ -112,9 +114,21 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
 				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
 				promise(promised, holder, pn.Requests)
+				for _, c := range countedOf(holder, pn.Requests) {
+					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
+						if len(devices) == 0 {
+							n.Unallocated++
+						}
+						for _, d := range devices {
+							c.taken[d] = true
+						}
+					}
+					counted = append(counted, c)
+				}
 			}
 		}
 	}
+	b.promiseByCount(promised, counted)
 	return promised
 }
 
@@ -134,6 +148,9 @@ func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
 // promise records the devices of one node of a Placement. An id that does not parse names no device.
 func promise(promised map[DeviceID][]Holder, holder Holder, requests []v1alpha1.PlacementRequest) {
 	for _, r := range requests {
+		if r.Claim == v1alpha1.ExtendedResourcesClaim {
+			continue // by number
+		}
 		for _, s := range r.Devices {
 			if id, err := ParseDeviceID(s); err == nil {
 				promised[id] = append(promised[id], holder)

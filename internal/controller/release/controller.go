@@ -51,8 +51,9 @@ type Controller struct {
 	// Synced says whether the ledger has seen all that existed at the start.
 	Synced func() bool
 
-	slots assignments
-	since sightings
+	slots    assignments
+	since    sightings
+	entering entering
 }
 
 // pod is one managed pod with all that its release depends on.
@@ -145,6 +146,14 @@ func (c *Controller) gated(ctx context.Context, p *corev1.Pod) (reconcile.Result
 			return reconcile.Result{}, nil // another gate is left; ours goes last
 		}
 	}
+	done, o, err := c.enter(ctx, full, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !o.ready {
+		return c.wait(ctx, full, o)
+	}
+	defer done()
 	return reconcile.Result{}, c.release(ctx, full, s)
 }
 

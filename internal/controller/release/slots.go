@@ -65,10 +65,22 @@ func (s slot) ids() []ledger.DeviceID {
 	return out
 }
 
+// named are the devices that are promised by name, which the pod's claims are cut to. The others are promised by their
+// number, for extended resources.
+func (s slot) named() []ledger.DeviceID {
+	var out []ledger.DeviceID
+	for _, r := range s.requests {
+		if r.claim != v1alpha1.ExtendedResourcesClaim {
+			out = append(out, r.devices...)
+		}
+	}
+	return out
+}
+
 func (s slot) devices() []string { return names(s.ids()) }
 
 // place is the slot as package admission looks at it.
-func (s slot) place() admission.Slot { return admission.Slot{Node: s.node, Devices: s.ids()} }
+func (s slot) place() admission.Slot { return admission.Slot{Node: s.node, Devices: s.named()} }
 
 // slotsOf lists the slots of a podset in order of node and index.
 func slotsOf(ps *v1alpha1.PlacementPodSet) ([]slot, error) {
