@@ -134,6 +134,7 @@ func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, 
 	mine := now[len(kept)]
 	l.assigned.holds[mine.key()] = hold{pod: l.UID}
 	l.assigned.generation, l.assigned.tries, l.assigned.by = written.Generation, 0, ""
+	l.Metrics.Replacements.WithLabelValues(string(why.Reason)).Add(float64(len(moved)))
 	message := fmt.Sprintf("%s: %s of podset %s placed anew in flavor %s, this pod's on node %s", why.Message, count(len(moved), "slot"), l.podSet.Name, l.podSet.Flavor, mine.node)
 	l.Events.Eventf(l.Pod, nil, corev1.EventTypeNormal, "Replaced", "Release", "%s", message)
 	logger := log.FromContext(ctx)
