@@ -15,6 +15,8 @@ type Metrics struct {
 	Observations *prometheus.CounterVec
 	// Releases counts pods whose gate was removed.
 	Releases prometheus.Counter
+	// Replacements counts slots that were placed anew before their pod was released, by reason.
+	Replacements *prometheus.CounterVec
 	// Evictions counts Workloads that Plimsoll evicted, by reason.
 	Evictions *prometheus.CounterVec
 	// Divergences counts pods that got other devices or another node than promised.
@@ -38,6 +40,8 @@ func New(r prometheus.Registerer) *Metrics {
 			Name: "plimsoll_observations_total", Help: "Observations given to the ledger, by kind and outcome."}, []string{"kind", "outcome"}),
 		Releases: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "plimsoll_releases_total", Help: "Pods whose placement gate was removed."}),
+		Replacements: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_replaced_slots_total", Help: "Slots that were placed anew before their pod was released, by reason."}, []string{"reason"}),
 		Evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_evictions_total", Help: "Workloads that Plimsoll evicted, by reason."}, []string{"reason"}),
 		Divergences: prometheus.NewCounter(prometheus.CounterOpts{
@@ -47,7 +51,7 @@ func New(r prometheus.Registerer) *Metrics {
 		LedgerVersion: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "plimsoll_ledger_version", Help: "Version of the ledger, counted since the process started."}),
 	}
-	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Evictions, m.Divergences,
-		m.ManagedWorkloads, m.LedgerVersion)
+	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Evictions,
+		m.Divergences, m.ManagedWorkloads, m.LedgerVersion)
 	return m
 }

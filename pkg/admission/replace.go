@@ -169,3 +169,8 @@ func (d *Decider) Replace(ctx context.Context, s *ledger.Snapshot, r *Request, b
 	}
 	return dec
 }
+
+// PlacedMessage says in one sentence where a promise is and what happened to it since it was decided.
+func PlacedMessage(podSets []v1alpha1.PlacementPodSet, since string) string {
+	return cut(admitMessage(podSets)+"; "+since, maxDecisionMessage)
+}

@@ -252,6 +252,8 @@ var _ = Describe("A slot", Ordered, ContinueOnFailure, func() {
 		Expect(slots).To(Equal(map[string]int32{"mixed-0": 1, "h100-0": 1}), "a node with devices to spare is still the best")
 		Expect(now["mixed-0"]).To(Equal(was["mixed-0"]))
 		Expect(now["h100-0"]).NotTo(ContainElement(device))
+		Eventually(func() string { return c.promise(ctx, j).Status.Record.Message }).
+			Should(HaveSuffix("; 1 slot placed anew in flavor h100: node h100-0: a pod that Kueue does not manage has taken device " + device[len("gpu.nvidia.com/h100-0/"):]))
 		c.giveBack(ctx, thief)
 		c.finish(ctx, j)
 	})

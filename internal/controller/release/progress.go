@@ -23,7 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// boundEvery is how often a pod that was released and is not bound yet is looked at.
+// boundEvery is how often a pod that was released and is not bound yet is looked at; most are bound before the first time.
 const boundEvery = 2 * time.Second
 
 // released follows a pod from its gate to its node, and holds what it got against what it was promised.
@@ -47,12 +47,14 @@ func (c *Controller) released(ctx context.Context, p *corev1.Pod) (reconcile.Res
 	if waited > limit {
 		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonReleaseTimeout, fmt.Sprintf("pod %s was released and not bound for %s", p.Name, limit)})
 	}
-	o, err := c.stands(ctx, full)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if o.refusal != nil {
-		return reconcile.Result{}, c.evict(ctx, full, o.refusal)
+	if waited >= boundEvery {
+		o, err := c.stands(ctx, full)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if o.refusal != nil {
+			return reconcile.Result{}, c.evict(ctx, full, o.refusal)
+		}
 	}
 	return reconcile.Result{RequeueAfter: min(limit-waited+time.Second, boundEvery)}, c.progress(ctx, p)
 }

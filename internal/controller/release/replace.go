@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -24,6 +26,9 @@ const (
 	maxTries  = 3
 	heldTries = 2
 )
+
+// forgetAfter is how long after its next try was due a failed one tells nothing any more.
+const forgetAfter = time.Minute
 
 // lookEvery is how often a pod looks between two tries whether its slot can be used again.
 const lookEvery = time.Second
@@ -47,6 +52,9 @@ func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcom
 	l.Store.Deciding.Lock()
 	defer l.Store.Deciding.Unlock()
 	l.snapshot = l.Book.Snapshot()
+	if why = l.trouble(s); why == nil || l.passes(why) { // it ended while a round held the lock
+		return outcome{again: retryEvery}, nil
+	}
 	broken, movable := l.movable(s)
 	dec := l.decide(ctx, s, broken)
 	if dec.Verdict != v1alpha1.VerdictAdmit && len(movable) > len(broken) {
@@ -86,6 +94,7 @@ func (l *look) movable(first slot) (broken, all []slot) {
 // decide asks admission for other places for slots, the first of which is for the pod as it is.
 func (l *look) decide(ctx context.Context, first slot, move []slot) admission.Decision {
 	mine := *l.asked
+	mine.Name = ofPod(l.Name)
 	mine.Count, mine.Spec, mine.Requests = 1, &l.Spec, ledger.RequestsOf(l.Pod, false)
 	req := &admission.Request{Now: l.Clock.Now(), Policy: l.policy, Namespace: l.Namespace, PodSets: []admission.PodSet{mine}}
 	if others := len(move) - 1; others > 0 {
@@ -100,20 +109,39 @@ func (l *look) decide(ctx context.Context, first slot, move []slot) admission.De
 	return l.Decider.Replace(ctx, l.snapshot, req, admission.Return{Placement: l.placement.UID, Claims: back, Charge: l.podSet.Charge})
 }
 
+// ofPod names what one pod asks for among what its podset does.
+func ofPod(name string) string { return "pod " + name }
+
+// found returns the slots that a decision found, the pod's own first.
+func (l *look) found(dec admission.Decision) ([]slot, error) {
+	var out []slot
+	for i := range dec.PodSets {
+		ps := dec.PodSets[i]
+		first := ps.Name == ofPod(l.Name)
+		ps.Name = l.podSet.Name
+		part, err := slotsOf(&ps)
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			out = append(part, out...)
+		} else {
+			out = append(out, part...)
+		}
+	}
+	return out, nil
+}
+
 // amend writes a Placement in which slots are elsewhere. The pod gets the first of the new ones.
 func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, why *admission.Trouble) (outcome, error) {
 	kept := slices.DeleteFunc(slices.Clone(l.all), func(s slot) bool {
 		return slices.ContainsFunc(moved, func(m slot) bool { return m.key() == s.key() })
 	})
-	now := slices.Clone(kept)
-	for i := range dec.PodSets {
-		part, err := slotsOf(&dec.PodSets[i])
-		if err != nil {
-			return outcome{}, err
-		}
-		now = append(now, part...)
+	fresh, err := l.found(dec)
+	if err != nil {
+		return outcome{}, err
 	}
-	nodes, now, err := regroup(now)
+	nodes, now, err := regroup(slices.Concat(kept, fresh))
 	if err != nil {
 		return l.failed(why, err.Error(), maxTries), nil
 	}
@@ -134,17 +162,26 @@ func (l *look) amend(ctx context.Context, moved []slot, dec admission.Decision, 
 	mine := now[len(kept)]
 	l.assigned.holds[mine.key()] = hold{pod: l.UID}
 	l.assigned.generation, l.assigned.tries, l.assigned.by = written.Generation, 0, ""
-	message := fmt.Sprintf("%s: %s of podset %s placed anew in flavor %s, this pod's on node %s", why.Message, count(len(moved), "slot"), l.podSet.Name, l.podSet.Flavor, mine.node)
-	l.Events.Eventf(l.Pod, nil, corev1.EventTypeNormal, "Replaced", "Release", "%s", message)
+	l.Metrics.Replacements.WithLabelValues(string(why.Reason)).Add(float64(len(moved)))
 	logger := log.FromContext(ctx)
 	logger.V(2).Info("Placed slots anew", "reason", why.Reason, "slots", len(moved), "node", mine.node)
 	faultpoint.Reach(logger, faultpoint.AfterReplace)
-	return outcome{again: retryEvery}, nil // sooner where the Placement comes back before
+	message := fmt.Sprintf("%s placed anew in flavor %s: %s", count(len(moved), "slot"), l.podSet.Flavor, why.Message)
+	l.Events.Eventf(l.Pod, nil, corev1.EventTypeNormal, "Replaced", "Release", "%s", message)
+	err = l.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(l.workload), func(s *v1alpha1.PlacementStatus) {
+		if s.Record != nil { // its standings say why this flavor, which is as it was
+			s.Record.Time, s.Record.Message = metav1.NewTime(l.Clock.Now()), admission.PlacedMessage(podSets, message)
+		}
+	})
+	return outcome{again: retryEvery}, err // sooner where the Placement comes back before
 }
 
 // failed notes that no other place was found, and says when to try again or, after so many tries, why to evict.
 func (l *look) failed(why *admission.Trouble, message string, tries int64) outcome {
-	a := l.assigned
+	a, now := l.assigned, l.Clock.Now()
+	if now.Sub(a.next) > forgetAfter {
+		a.tries = 0
+	}
 	a.tries++
 	a.by = l.UID
 	limit := min(tries, flavors.Seconds(l.policy.Spec.Retry.Limit, 10))
@@ -157,7 +194,7 @@ func (l *look) failed(why *admission.Trouble, message string, tries int64) outco
 		return outcome{refusal: &refusal{why.Reason, said}}
 	}
 	wait := eviction.Backoff(l.policy.Spec.Retry, a.tries)
-	a.next = l.Clock.Now().Add(wait)
+	a.next = now.Add(wait)
 	return outcome{again: min(wait, lookEvery)}
 }
 

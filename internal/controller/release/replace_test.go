@@ -216,7 +216,7 @@ func TestAReleasedPodThatNothingCanBind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, map[string]int{"a": 2, "b": 2}, tc.devices, "a")
-			b.pod("p", needs("6"))
+			b.pod("p", needs("6")) // twice that is more than the node has
 			b.reconcile("p")
 			if tc.devices > 0 {
 				b.claim("p")
@@ -227,7 +227,7 @@ func TestAReleasedPodThatNothingCanBind(t *testing.T) {
 			}
 			b.observe()
 			tc.happens(b)
-			for _, at := range []time.Duration{0, 5 * time.Second} {
+			for _, at := range []time.Duration{2 * time.Second, 7 * time.Second} {
 				b.expectNotEvicted()
 				b.clock.SetTime(began.Add(at))
 				if after := b.reconcile("p").RequeueAfter; after > boundEvery {

@@ -1,7 +1,6 @@
 package release
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -144,9 +143,4 @@ func regroup(all []slot) ([]v1alpha1.PlacementNode, []slot, error) {
 		nodes = append(nodes, *byNode[name])
 	}
 	return nodes, numbered, nil
-}
-
-// sortSlots orders slots as slotsOf does, those of equal node and index in the order given.
-func sortSlots(all []slot) {
-	slices.SortStableFunc(all, func(a, b slot) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.index, b.index)) })
 }
