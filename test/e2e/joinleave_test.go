@@ -142,12 +142,13 @@ func (c *cluster) addOtherCheck(ctx context.Context) {
 	GinkgoHelper()
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: otherCheck}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/other"}}
 	Expect(c.Create(ctx, ac)).To(Succeed())
+	patch := client.MergeFrom(ac.DeepCopy())
 	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", Message: "here"})
-	Expect(c.Status().Update(ctx, ac)).To(Succeed())
+	Expect(c.Status().Patch(ctx, ac, patch)).To(Succeed())
 }
 
-// otherReady turns the other controller's check Ready on a Job's Workload that holds quota.
-func (c *cluster) otherReady(ctx context.Context, j job) {
+// setOther sets the other controller's check on a Job's Workload that holds quota.
+func (c *cluster) setOther(ctx context.Context, j job, state kueue.CheckState) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		wl := c.workload(ctx, j)
@@ -156,7 +157,7 @@ func (c *cluster) otherReady(ctx context.Context, j job) {
 		done := false
 		for i := range wl.Status.AdmissionChecks {
 			if s := &wl.Status.AdmissionChecks[i]; s.Name == otherCheck {
-				s.State, s.Message, done = kueue.CheckStateReady, "fine", true
+				s.State, s.Message, done = state, "so be it", true
 			}
 		}
 		g.Expect(done).To(BeTrue())
@@ -206,6 +207,9 @@ var _ = Describe("A check that joins a queue in use", Ordered, func() {
 			c.expectAdopted(ctx, j)
 			Expect(c.placement(ctx, j)).To(BeNil(), "nothing is promised to it")
 			Expect(c.workload(ctx, j).Annotations).NotTo(HaveKey(v1alpha1.ChargeAnnotation))
+			status, out := c.explainAs(ctx, c.Admin(), "job/"+j.name, "-n", teamA)
+			Expect(status).To(BeZero(), out)
+			GinkgoWriter.Println(out)
 		}
 	})
 
@@ -260,8 +264,31 @@ var _ = Describe("A check that joins a queue in use", Ordered, func() {
 		c.expectAdopted(ctx, gang)
 	})
 
-	It("decides what only holds quota there as if it were new", func(ctx context.Context) {
+	It("manages it too where Kueue queues it again and gives it quota at once", func(ctx context.Context) {
 		c.addOtherCheck(ctx)
+		c.setChecks(ctx, teamB, otherCheck)
+		j := job{namespace: teamB, name: "retried", gpus: 2, product: "H100"}
+		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
+		c.submit(ctx, j)
+		c.setOther(ctx, j, kueue.CheckStateReady)
+		old := c.bound(ctx, j)[0].UID
+		c.setChecks(ctx, teamB, otherCheck, check)
+		Eventually(func() []kueue.AdmissionCheckState { return c.workload(ctx, j).Status.AdmissionChecks }).
+			Should(ConsistOf(HaveField("State", kueue.CheckStateReady), HaveField("State", kueue.CheckStateReady)))
+		c.setOther(ctx, j, kueue.CheckStateRetry)
+		Eventually(func() *metav1.Condition {
+			return meta.FindStatusCondition(c.workload(ctx, j).Status.Conditions, kueue.WorkloadEvicted)
+		}).ShouldNot(BeNil())
+		Eventually(func(g Gomega) { // uncharged it gives the quota back once more, when the other controller has agreed
+			c.setOther(ctx, j, kueue.CheckStateReady)
+			wl := c.workload(ctx, j)
+			g.Expect(wl.Annotations).To(HaveKeyWithValue(v1alpha1.ChargeAnnotation, `{"main":"2"}`))
+			g.Expect(meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted)).To(BeTrue())
+		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
+		Expect(c.expectServed(ctx, j)[0].UID).NotTo(Equal(old))
+	})
+
+	It("decides what only holds quota there as if it were new", func(ctx context.Context) {
 		c.setChecks(ctx, teamB, otherCheck)
 		j := job{namespace: teamB, name: "reserved", gpus: 2, product: "H100"}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
@@ -273,11 +300,11 @@ var _ = Describe("A check that joins a queue in use", Ordered, func() {
 		}).Should(Succeed())
 		c.setChecks(ctx, teamB, otherCheck, check)
 		Eventually(func() []kueue.AdmissionCheckState { return c.workload(ctx, j).Status.AdmissionChecks }).Should(HaveLen(2))
-		c.otherReady(ctx, j) // uncharged, it is evicted now, and Kueue asks both again
+		c.setOther(ctx, j, kueue.CheckStateReady) // uncharged, it is evicted now, and Kueue asks both again
 		Eventually(func(g Gomega) {
 			g.Expect(c.workload(ctx, j).Annotations).To(HaveKeyWithValue(v1alpha1.ChargeAnnotation, `{"main":"2"}`))
 		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
-		c.otherReady(ctx, j)
+		c.setOther(ctx, j, kueue.CheckStateReady)
 		c.expectServed(ctx, j)
 		Eventually(func() int64 { return c.usage(ctx, teamB) }).Should(BeEquivalentTo(2))
 	})

@@ -70,7 +70,10 @@ func (r *round) close(ctx context.Context, wl *kueue.Workload, p *flavors.Policy
 
 // reactivate ends an eviction of ours once Kueue has taken the quota back.
 func (r *round) reactivate(ctx context.Context, wl *kueue.Workload, m *policies.Managed) error {
-	if m.Policy == nil || !steered(wl, m) {
+	if m.Policy == nil { // what is written stays until somebody can say what else
+		return r.Writer.Reactivate(ctx, wl, nil, flavors.Plan{})
+	}
+	if !steered(wl, m) {
 		return r.leave(ctx, wl)
 	}
 	return r.Writer.Reactivate(ctx, wl, m.Policy, flavors.Plan{})
