@@ -9,8 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -36,23 +38,33 @@ type Evictor struct {
 // back by itself: see steering.Reactivate.
 func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, reason v1alpha1.Reason, message string) error {
 	return e.evict(ctx, wl, reason, message, func(s *v1alpha1.PlacementStatus) {
-		if old := s.Retry; old != nil && old.Reason == reason && old.Message == message && old.NotBefore != nil && old.NotBefore.After(e.Now()) {
-			return // written for this eviction already, by a try whose second write was refused
+		old := s.Retry
+		noted := old != nil && old.NotBefore != nil && notedSince(reservedAt(wl), old.NotBefore.Time, p, old.Count)
+		if noted && old.Reason == reason && old.Message == message && old.NotBefore.After(e.Now()) {
+			return
 		}
-		r := &v1alpha1.PlacementRetry{Count: 1}
-		if s.Retry != nil {
-			r.Count = s.Retry.Count + 1
-		}
-		until := metav1.NewTime(e.Now().Add(Backoff(p.Spec.Retry, r.Count)))
-		r.NotBefore, r.Reason, r.Message = &until, reason, message
-		s.Retry = r
+		s.Retry = count(s, noted, reason, message)
+		until := metav1.NewTime(e.Now().Add(Backoff(p.Spec.Retry, s.Retry.Count)))
+		s.Retry.NotBefore = &until
 	})
+}
+
+// count returns a further eviction, or the same one again where it was noted already: by a try whose second write was
+// refused, or that did not live to make it.
+func count(s *v1alpha1.PlacementStatus, noted bool, reason v1alpha1.Reason, message string) *v1alpha1.PlacementRetry {
+	r := &v1alpha1.PlacementRetry{Count: 1, Reason: reason, Message: message}
+	if s.Retry != nil {
+		if r.Count = s.Retry.Count; !noted {
+			r.Count++
+		}
+	}
+	return r
 }
 
 // evict writes down what note says of it, and deactivates.
 func (e *Evictor) evict(ctx context.Context, wl *kueue.Workload, reason v1alpha1.Reason, message string, note func(*v1alpha1.PlacementStatus)) error {
-	if steering.Deactivated(wl) {
-		return nil
+	if !ptr.Deref(wl.Spec.Active, true) {
+		return nil // by us, or by somebody who did not ask us
 	}
 	if _, err := e.Store.Ensure(ctx, wl); err != nil {
 		return err
@@ -61,10 +73,11 @@ func (e *Evictor) evict(ctx context.Context, wl *kueue.Workload, reason v1alpha1
 	if err != nil {
 		return fmt.Errorf("record eviction: %w", err)
 	}
+	logger := log.FromContext(ctx)
+	faultpoint.Reach(logger, faultpoint.AfterNote)
 	if err := e.Writer.Deactivate(ctx, wl); err != nil {
 		return err
 	}
-	logger := log.FromContext(ctx)
 	logger.Info("Evicted workload", "workload", client.ObjectKeyFromObject(wl), "reason", reason)
 	e.Metrics.Evictions.WithLabelValues(string(reason)).Inc()
 	e.Events.Eventf(wl, nil, corev1.EventTypeWarning, string(reason), "Evict", "%s", message)
@@ -76,19 +89,37 @@ func (e *Evictor) evict(ctx context.Context, wl *kueue.Workload, reason v1alpha1
 // others may be tried at once.
 func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, refused []string, why flavors.Refusal) error {
 	return e.evict(ctx, wl, why.Reason, why.Message, func(s *v1alpha1.PlacementStatus) {
-		if slices.ContainsFunc(s.Closed, func(c v1alpha1.FlavorClosed) bool {
-			return slices.Contains(refused, c.Flavor) && c.Until.After(e.Now())
-		}) {
-			return // written for this eviction already, by a try whose second write was refused
+		noted := false
+		for _, c := range s.Closed {
+			if !slices.Contains(refused, c.Flavor) {
+				continue
+			}
+			if c.Until.After(e.Now()) {
+				return
+			}
+			noted = noted || s.Retry != nil && notedSince(reservedAt(wl), c.Until.Time, p, s.Retry.Count)
 		}
-		r := &v1alpha1.PlacementRetry{Count: 1}
+		r := count(s, noted, why.Reason, why.Message)
 		if s.Retry != nil {
-			r.Count = s.Retry.Count + 1
+			r.NotBefore = s.Retry.NotBefore
 		}
-		r.Reason, r.Message = why.Reason, why.Message
 		s.Retry = r
 		Close(s, refused, e.Now(), e.Now().Add(Backoff(p.Spec.Retry, r.Count)))
 	})
+}
+
+// notedSince says whether a backoff until a time, the n-th, was written down after a reservation began: an eviction ends its
+// reservation, so that was for this one, however long ago.
+func notedSince(reserved, until time.Time, p *flavors.Policy, n int32) bool {
+	return !reserved.IsZero() && !until.Add(-Backoff(p.Spec.Retry, n)).Before(reserved)
+}
+
+// reservedAt returns when a Workload's quota was reserved; zero where it holds none.
+func reservedAt(wl *kueue.Workload) time.Time {
+	if c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // Close closes flavors for a Workload until a time, and forgets those whose time is over.

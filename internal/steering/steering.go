@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -76,6 +77,31 @@ func Deactivated(wl *kueue.Workload) bool {
 func TakenOver(wl *kueue.Workload) bool {
 	return ptr.Deref(wl.Spec.Active, true) && wl.Annotations[v1alpha1.SteeringAnnotation] != ""
 }
+
+// SetByAnother says whether somebody else has set active since an eviction of ours began, though it is false as we left it:
+// activated and deactivated again, or applied as false. Our nonce cannot tell, the API server can: it keeps who owns the
+// field. live must come from the API server, since the cache holds no managed fields. Where it keeps no owner, the nonce
+// stands alone.
+func SetByAnother(live *kueue.Workload) bool {
+	for _, f := range live.ManagedFields {
+		if f.Subresource != "" || f.FieldsV1 == nil || f.Manager == v1alpha1.FieldOwner || f.Manager == forgottenOwners {
+			continue
+		}
+		var owned struct {
+			Spec map[string]any `json:"f:spec"`
+		}
+		if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &owned); err != nil {
+			continue
+		}
+		if _, active := owned.Spec["f:active"]; active {
+			return true
+		}
+	}
+	return false
+}
+
+// forgottenOwners is whom the API server names as the owner of what the oldest of many writers wrote.
+const forgottenOwners = "ancient-changes"
 
 // Reject ends a Workload for good: inactive, with the reason, and without the nonce that would bring it back.
 func (w *Writer) Reject(ctx context.Context, wl *kueue.Workload, reason v1alpha1.Reason) error {

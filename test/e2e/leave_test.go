@@ -77,7 +77,7 @@ func (c *cluster) evictByNonce(ctx context.Context, j job) {
 	patch := client.MergeFrom(wl.DeepCopy())
 	wl.Spec.Active = ptr.To(false)
 	wl.Annotations[v1alpha1.SteeringAnnotation] = "0123456789abcdef"
-	Expect(c.Patch(ctx, wl, patch)).To(Succeed())
+	Expect(c.Patch(ctx, wl, patch, client.FieldOwner(v1alpha1.FieldOwner))).To(Succeed())
 	Eventually(func() bool {
 		return meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)
 	}).WithTimeout(late).Should(BeFalse())

@@ -27,6 +27,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
 	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/placements"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
@@ -251,6 +252,12 @@ func (r *round) workload(ctx context.Context, wl *kueue.Workload) error {
 	}
 	if steering.TakenOver(wl) || steering.Rejected(wl) {
 		return r.Writer.Forget(ctx, wl)
+	}
+	if steering.Deactivated(wl) && !reserved(wl) {
+		faultpoint.Reach(log.FromContext(ctx), faultpoint.BeforeReactivate)
+		if theirs, err := r.theirs(ctx, wl); theirs || err != nil {
+			return err
+		}
 	}
 	m, err := r.queue(ctx, wl)
 	if err != nil {

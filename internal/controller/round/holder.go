@@ -110,6 +110,9 @@ func (r *round) promise(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	r.written[wl.UID] = key
 	r.mu.Unlock()
 	r.snapshot = r.Book.Snapshot()
+	if dec.Coming {
+		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterComing)
+	}
 	return r.record(ctx, wl, p, dec)
 }
 

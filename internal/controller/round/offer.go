@@ -18,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/eviction"
+	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -206,6 +207,9 @@ func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) erro
 		if err := t.recordWith(ctx, wl, p, c.Decision, change); err != nil {
 			return err
 		}
+	}
+	if change != nil {
+		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterRemember)
 	}
 	if !c.Open() {
 		if p.Steered(wl) && len(flavors.AllowedOf(wl)) == 0 {

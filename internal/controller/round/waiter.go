@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/internal/steering"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 )
@@ -76,5 +80,26 @@ func (r *round) reactivate(ctx context.Context, wl *kueue.Workload, m *policies.
 	if !steered(wl, m) {
 		return r.leave(ctx, wl)
 	}
-	return r.Writer.Reactivate(ctx, wl, m.Policy, flavors.Plan{})
+	if err := r.Writer.Reactivate(ctx, wl, m.Policy, flavors.Plan{}); err != nil {
+		return err
+	}
+	faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterReactivate)
+	return nil
+}
+
+// theirs looks whether a Workload that carries our nonce and is inactive was made so by somebody else, after us. Then the
+// nonce is taken out and it stays inactive. It is read from the API server, once an eviction: the next round finds it active.
+func (r *round) theirs(ctx context.Context, wl *kueue.Workload) (bool, error) {
+	live := &kueue.Workload{}
+	if err := r.Store.Live.Get(ctx, client.ObjectKeyFromObject(wl), live); err != nil {
+		return false, fmt.Errorf("get workload: %w", err)
+	}
+	if live.UID != wl.UID || !steering.Deactivated(live) {
+		return true, nil // the cache is behind
+	}
+	if !steering.SetByAnother(live) {
+		return false, nil
+	}
+	log.FromContext(ctx).Info("Left workload to whoever deactivated it after we did")
+	return true, r.Writer.Forget(ctx, wl)
 }
