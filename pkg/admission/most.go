@@ -146,7 +146,7 @@ func (n *nodeFit) roomStop(room ledger.Amounts, scarce corev1.ResourceName, b bo
 	all, free := n.node.Allocatable[scarce], max(0, room[scarce])
 	switch pods := free / per; {
 	case all < per:
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d of %s, a pod asks for %d", name, all, scarce, per)}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true, message: fmt.Sprintf("node %s has %d of %s, a pod asks for %d", name, all, scarce, per)}
 	case all < per*(pods+1):
 		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,
 			message: fmt.Sprintf("node %s has %d of %s, enough for %s of %d each", name, all, scarce, plural(bounded(int(pods)), "pod"), per)}
@@ -190,17 +190,17 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
 			}
 		}
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
 	}
 	if len(w.matching) == 0 {
 		which := ""
 		if len(n.wants) > 1 {
 			which = fmt.Sprintf(" of request %s", w.Name)
 		}
-		return stop{reason: v1alpha1.ReasonSelectorMismatch, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors%s", name, len(n.devices), which)}
+		return stop{reason: v1alpha1.ReasonSelectorMismatch, full: true, message: fmt.Sprintf("node %s: none of %d devices matches the class and the selectors%s", name, len(n.devices), which)}
 	}
 	if int64(len(w.matching)) < per {
-		return stop{reason: v1alpha1.ReasonNotEnoughDevices, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(w.matching), per)}
+		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true, message: fmt.Sprintf("node %s has %d such devices, a pod asks for %d", name, len(w.matching), per)}
 	}
 	if int64(len(w.matching)) < per*(pods+1) {
 		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true,

@@ -71,6 +71,9 @@ type Engine struct {
 // syncEvery is how often a round that came before the ledger was filled tries again.
 const syncEvery = 50 * time.Millisecond
 
+// failedAgain is when a round in which something failed is run again, if nothing happens before.
+const failedAgain = time.Second
+
 type remembered struct {
 	ledger, inputs int64
 	version        string
@@ -145,7 +148,12 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	e.Metrics.Rounds.Inc()
 	e.Metrics.LedgerVersion.Set(float64(e.Book.Version()))
 	e.Metrics.RoundSeconds.Observe(e.Clock.Since(start).Seconds())
-	return reconcile.Result{RequeueAfter: r.next}, errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil {
+		// Not returned: what is wrong with one Workload must not slow the rounds of all down.
+		log.FromContext(ctx).Error(err, "Left Workloads to the next round")
+		r.again(r.now.Add(failedAgain))
+	}
+	return reconcile.Result{RequeueAfter: r.next}, nil
 }
 
 // firstComeFirstServed puts those that hold quota first, in order of reservation; then by priority, creation and name.

@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 )
+
+// offeredReason is why nothing is reserved for a Workload that waits for no more than that Kueue takes what is open to it.
+const offeredReason = "Offered"
 
 // recordEvery is how often at most a record is rewritten while verdict and reason stay the same.
 const recordEvery = 10 * time.Second
@@ -58,11 +62,14 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 		if admitted {
 			setReserved(s, placement.Generation, true, "Promised", dec.Message)
 		} else {
-			setReserved(s, placement.Generation, false, string(dec.Reason), dec.Message)
+			setReserved(s, placement.Generation, false, cmp.Or(string(dec.Reason), offeredReason), dec.Message)
 		}
 	})
 	if err != nil {
 		return err
+	}
+	if dec.Reason == "" && !admitted { // an offer, which has an event of its own
+		return nil
 	}
 	if old == nil || old.Verdict != rec.Verdict || old.Reason != rec.Reason {
 		r.announce(wl, dec)

@@ -100,7 +100,24 @@ func (j Job) compare(r Result) []string {
 		}
 		differ("reason", string(j.Reason), strings.Join(got, ", "))
 	}
+	for _, flavor := range slices.Sorted(maps.Keys(j.Standings)) {
+		if want, got := j.Standings[flavor], standing(r.Entry, flavor); got != want {
+			differ("standing of "+flavor, string(want), string(got))
+		}
+	}
 	return differences
+}
+
+// standing returns the best that was said of a flavor; empty where nothing was.
+func standing(e report.Entry, flavor string) v1alpha1.Standing {
+	order := []v1alpha1.Standing{v1alpha1.StandingFits, v1alpha1.StandingBusy, v1alpha1.StandingBlocked, v1alpha1.StandingProvisionable, v1alpha1.StandingImpossible}
+	best := v1alpha1.Standing("")
+	for _, s := range e.Standings {
+		if s.Flavor == flavor && (best == "" || slices.Index(order, s.Standing) < slices.Index(order, best)) {
+			best = s.Standing
+		}
+	}
+	return best
 }
 
 // Nodes returns the nodes on which an entry's pods are, sorted, each once.

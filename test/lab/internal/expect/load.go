@@ -26,6 +26,8 @@ type Job struct {
 	NodeCount int      `json:"nodeCount,omitempty"`
 	// Reason is why it waits at the end; for a Job that does not, one for which it waited.
 	Reason v1alpha1.Reason `json:"reason,omitempty"`
+	// Standings are, by flavor, those of the last decision; of a podset or alternative each flavor's best counts.
+	Standings map[string]v1alpha1.Standing `json:"standings,omitempty"`
 }
 
 // Load reads a file of expectations.
