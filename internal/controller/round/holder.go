@@ -125,8 +125,11 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	if c.State == kueue.CheckStateReady {
 		return r.reserved(ctx, wl, placement)
 	}
-	if done, err := r.awaited(ctx, wl, m, placement); done || err != nil {
-		return err
+	// One that is admitted came from another check of ours, or from before the queue had none: its pods use the promise.
+	if !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) {
+		if done, err := r.awaited(ctx, wl, m, placement); done || err != nil {
+			return err
+		}
 	}
 	if err := r.reserved(ctx, wl, placement); err != nil {
 		return err
