@@ -68,6 +68,9 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy " + p.Name + " is in Shadow: " + dec.Message, Bare: true})
 		return err
 	}
+	if why := uncharged(p, req); why != "" && steered(wl, m) {
+		return r.Evictor.Evict(ctx, wl, p, v1alpha1.ReasonQuotaMismatch, why)
+	}
 	switch {
 	case dec.Verdict == v1alpha1.VerdictAdmit, dec.Coming:
 		r.halves(ctx, wl, m, req, &dec)
