@@ -129,3 +129,17 @@ func (r *round) livePromise(ctx context.Context, wl *kueue.Workload) (bool, erro
 	defer r.mu.Unlock()
 	return p != nil && ledger.SameKey(p.Spec.Key, key) || ledger.SameKey(r.written[wl.UID], key), nil
 }
+
+// uncharged says which podset with devices has quota and was charged nothing for them: it was reserved before the check
+// joined, or after an eviction and before it was closed.
+func uncharged(p *flavors.Policy, req *admission.Request) string {
+	if req.Refusal != nil {
+		return ""
+	}
+	for i := range req.PodSets {
+		if ps := &req.PodSets[i]; p.Asks(ps.Shape) && ps.Assigned != nil && ps.Assigned.Charge == nil {
+			return fmt.Sprintf("Kueue reserved quota for podset %s without its devices", ps.Name)
+		}
+	}
+	return ""
+}

@@ -68,6 +68,9 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		_, err := r.Writer.Check(ctx, wl, check, steering.Answer{State: kueue.CheckStateReady, Message: "DevicePolicy " + p.Name + " is in Shadow: " + dec.Message, Bare: true})
 		return err
 	}
+	if why := uncharged(p, req); why != "" && steered(wl, m) {
+		return r.Evictor.Evict(ctx, wl, p, v1alpha1.ReasonQuotaMismatch, why)
+	}
 	switch {
 	case dec.Verdict == v1alpha1.VerdictAdmit, dec.Coming:
 		r.halves(ctx, wl, m, req, &dec)
@@ -128,8 +131,11 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	if c.State == kueue.CheckStateReady {
 		return r.reserved(ctx, wl, placement)
 	}
-	if done, err := r.awaited(ctx, wl, m, placement); done || err != nil {
-		return err
+	// One that is admitted came from another check of ours, or from before the queue had none: its pods use the promise.
+	if !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) {
+		if done, err := r.awaited(ctx, wl, m, placement); done || err != nil {
+			return err
+		}
 	}
 	if err := r.reserved(ctx, wl, placement); err != nil {
 		return err
