@@ -172,6 +172,21 @@ func TestChoices(t *testing.T) {
 	}
 }
 
+func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
+	m := newMarket(t, "h100=8", preemptsLower).with(map[string]string{"h": "h100:8"})
+	ask := func(name string, priority int32) func(*market, *flavors.Policy) *Waiter {
+		return func(m *market, p *flavors.Policy) *Waiter {
+			w := m.waiter(p, name, 0, pods(1, 8, nil))
+			w.Workload.Spec.Priority = ptr.To(priority)
+			return w
+		}
+	}
+	got := turnsOf(t, m, choicePolicy(t, nil), []func(*market, *flavors.Policy) *Waiter{ask("first", 0), ask("next", 100)}, nil)
+	if a, b := wordsOf(got[0]), wordsOf(got[1]); a != "main=h100@8 Fit" || b != "closed DevicesInUse" {
+		t.Errorf("the first has %s, the next %s", a, b)
+	}
+}
+
 func since(pairs ...any) func(*Waiter) {
 	return func(w *Waiter) { w.Since = timesOf(pairs) }
 }
