@@ -11,8 +11,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// promises writes what was decided for Workload "own" into the ledger.
-func (w *world) promises(dec Decision) Promise {
+// writes records what was decided for Workload "own" into the ledger.
+func (w *world) writes(dec Decision) Promise {
 	key := &v1alpha1.PlacementKey{WorkloadUID: "own", Admission: "a"}
 	w.see(ledger.KindWorkload, "own", func(o *ledger.Observation) {
 		o.Workload = &ledger.Workload{Namespace: "team", Name: "own", Key: key}
@@ -65,7 +65,7 @@ func TestHowAPromiseStands(t *testing.T) {
 			if dec.Verdict != v1alpha1.VerdictAdmit && !dec.Coming {
 				t.Fatalf("nothing was promised: %+v", dec)
 			}
-			p := w.promises(dec)
+			p := w.writes(dec)
 			if c.then != nil {
 				c.then(w)
 			}
@@ -110,7 +110,7 @@ func TestAPromiseIsKeptUntilSomebodyElseHasItsDevice(t *testing.T) {
 		if dec.Verdict != v1alpha1.VerdictAdmit && !dec.Coming {
 			return
 		}
-		p := w.promises(dec)
+		p := w.writes(dec)
 		want := Kept
 		if dec.Coming {
 			want = Coming
