@@ -330,7 +330,9 @@ func (c *chooser) wait(about asked, dec Decision) {
 		if !known {
 			since = c.request.Now
 		}
-		c.out.Decision.note(since.Add(c.patience()))
+		if until := since.Add(c.patience()); until.After(c.request.Now) {
+			c.out.Decision.note(until)
+		}
 	}
 }
 

@@ -348,3 +348,11 @@ func (b *bench) open(names ...string) string {
 	}
 	return strings.Join(out, " ")
 }
+
+// remembers writes what a Workload's Placement remembers.
+func (b *bench) remembers(name string, change func(*v1alpha1.PlacementStatus)) {
+	b.t.Helper()
+	_, err := b.Store.Ensure(context.Background(), b.workload(name))
+	b.must(err)
+	b.must(b.Store.UpdateStatus(context.Background(), types.NamespacedName{Namespace: ns, Name: name}, change))
+}

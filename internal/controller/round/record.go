@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 
 // recordEvery is how often at most a record is rewritten while verdict and reason stay the same.
 const recordEvery = 10 * time.Second
+
+// offeredReason is the reason of the condition Reserved while nothing but Kueue is waited for.
+const offeredReason = "Offered"
 
 // record writes a decision into the Workload's Placement where it tells something new, and says it as an event.
 func (r *round) record(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, dec admission.Decision) error {
@@ -58,13 +62,13 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 		if admitted {
 			setReserved(s, placement.Generation, true, "Promised", dec.Message)
 		} else {
-			setReserved(s, placement.Generation, false, string(dec.Reason), dec.Message)
+			setReserved(s, placement.Generation, false, cmp.Or(string(dec.Reason), offeredReason), dec.Message)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if old == nil || old.Verdict != rec.Verdict || old.Reason != rec.Reason {
+	if (admitted || dec.Reason != "") && (old == nil || old.Verdict != rec.Verdict || old.Reason != rec.Reason) {
 		r.announce(wl, dec)
 	}
 	return nil
