@@ -130,6 +130,23 @@ func TestAPromiseIsWaitedForNoLongerThanThePolicySays(t *testing.T) {
 	}
 }
 
+func TestTheClockStandsStillOnlyWhileAPromiseIsWaitedFor(t *testing.T) {
+	b := newBench(t, map[string]string{"h": "h100"}, nil)
+	b.pod("old", "h", 0, 1, 2, 3, 4, 5, 6, 7)
+	b.ends("old", 30)
+	b.waits("wl", nil)
+	b.remembers("wl", func(s *v1alpha1.PlacementStatus) {
+		s.Waits = []v1alpha1.FlavorWait{{Flavor: "h100", Since: metav1.NewTime(noon.Add(-50 * time.Second))}}
+		s.Conditions = []metav1.Condition{{Type: v1alpha1.PlacementReserved, Status: metav1.ConditionFalse, Reason: "DevicesInUse", LastTransitionTime: metav1.NewTime(noon.Add(-50 * time.Second))}}
+	})
+	b.reserve("wl", "h100")
+	b.settle(1)
+	b.settle(91) // the pod has not ended within its minute
+	if got := b.placement("wl").Status.Waits; len(got) != 1 || !got[0].Since.Time.Equal(noon.Add(40*time.Second)) {
+		t.Errorf("of 141 s it held quota for 90, and its waits are %+v", got)
+	}
+}
+
 // ends has a pod be terminating, with so many seconds after noon to do so.
 func (b *bench) ends(name string, seconds int) {
 	b.t.Helper()
