@@ -95,6 +95,8 @@ type round struct {
 	waiters  []waiting
 	// spoken are, by Workload, who Kueue was let preempt for it.
 	spoken map[types.UID][]types.UID
+	// due is when a record may be written that is not worth writing yet; zero for none.
+	due time.Time
 	// next is when the round wants to run again; zero for not by itself.
 	next time.Duration
 }

@@ -78,6 +78,9 @@ func (r *round) offer(ctx context.Context) error {
 			t.failed = true
 		}
 	}
+	if !r.due.IsZero() && (t.until.IsZero() || r.due.Before(t.until)) {
+		t.until = r.due
+	}
 	if !t.until.IsZero() {
 		r.again(t.until)
 	}
@@ -403,5 +406,10 @@ func (r *round) halves(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
 		return
 	}
-	admission.Halves(ctx, snapshot, waiterOf(req, wl, m, nil), dec)
+	asks := waiterOf(req, wl, m, nil)
+	if asks.Overhead, err = r.Policies.Overheads(ctx, wl); err != nil {
+		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
+		return
+	}
+	admission.Halves(ctx, snapshot, asks, dec)
 }

@@ -43,6 +43,24 @@ func TestOneFreeNodeIsOfferedToOneOfEight(t *testing.T) {
 	}
 }
 
+func TestARecordThatChangesALittleIsWrittenLater(t *testing.T) {
+	b := newBench(t, map[string]string{"h": "h100"}, nil)
+	b.pod("stranger", "h", 0, 1, 2, 3)
+	b.waits("wl", nil)
+	b.settle(0)
+	before := b.placement("wl").Status.Record
+	b.pod("another", "h", 4)
+	if got := b.round(3); len(got) > 0 {
+		t.Errorf("%v is written within ten seconds", got)
+	}
+	if got := b.round(10); !slices.Equal(got, []string{"patch status of Placement wl"}) {
+		t.Errorf("%v is written when it may be", got)
+	}
+	if after := b.placement("wl").Status.Record; before == nil || after.Reason != before.Reason || after.Message == before.Message {
+		t.Errorf("the record was %+v, and is %+v", before, after)
+	}
+}
+
 func TestTwoFreeNodesOfTwoFlavorsAreOfferedToTwo(t *testing.T) {
 	b := newBench(t, map[string]string{"h": "h100", "a": "a100"}, nil)
 	b.waits("first", nil)
