@@ -122,6 +122,9 @@ func reservedAt(wl *kueue.Workload) time.Time {
 	return time.Time{}
 }
 
+// maxClosed is how many flavors a status lists as closed, and a policy has at most.
+const maxClosed = 16
+
 // Close closes flavors for a Workload until a time, and forgets those whose time is over.
 func Close(s *v1alpha1.PlacementStatus, refused []string, now, until time.Time) {
 	s.Closed = slices.DeleteFunc(s.Closed, func(c v1alpha1.FlavorClosed) bool {
@@ -130,6 +133,11 @@ func Close(s *v1alpha1.PlacementStatus, refused []string, now, until time.Time) 
 	for _, f := range refused {
 		s.Closed = append(s.Closed, v1alpha1.FlavorClosed{Flavor: f, Until: metav1.NewTime(until)})
 	}
+	// More than a policy has flavors are those of earlier policies.
+	slices.SortFunc(s.Closed, func(a, b v1alpha1.FlavorClosed) int {
+		return cmp.Or(b.Until.Compare(a.Until.Time), cmp.Compare(a.Flavor, b.Flavor))
+	})
+	s.Closed = s.Closed[:min(len(s.Closed), maxClosed)]
 	slices.SortFunc(s.Closed, func(a, b v1alpha1.FlavorClosed) int { return cmp.Compare(a.Flavor, b.Flavor) })
 }
 

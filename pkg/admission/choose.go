@@ -20,6 +20,8 @@ import (
 // Kueue says what Kueue would do with a Workload; *quota.Snapshot does.
 type Kueue interface {
 	Ask(ctx context.Context, r quota.Request) quota.Answer
+	// Active says whether a ClusterQueue is known and takes Workloads.
+	Active(clusterQueue string) bool
 }
 
 // Waiter is a Workload that holds no quota, with what is remembered of its wait.
@@ -81,6 +83,8 @@ type chooser struct {
 	out     Choice
 	// exhausted is the first stage that found no quota and on which every podset fits, with Kueue's answer.
 	exhausted *stage
+	// refused is the first decision that took candidates out: there is quota, and no room for all podsets at once.
+	refused *Decision
 	// quotaSays is the first answer that refused quota.
 	quotaSays *quota.Answer
 }
@@ -88,15 +92,19 @@ type chooser struct {
 // candidates are the options of one podset.
 type candidates struct {
 	podSet *PodSet
-	trials []trial
-	// out holds the flavors that are no candidates any more, by index.
-	out map[int]bool
+	// trials are those on flavors that the queue lists, foreign the others.
+	trials, foreign []trial
+	// out holds what is no candidate any more.
+	out map[offerKey]bool
 }
 
-// stage is one set of options to ask Kueue about: of each podset those of one charge.
-type stage struct {
-	options [][]trial
+// offerKey is what Kueue tells options apart by: a flavor's index, and what it costs.
+type offerKey struct {
+	flavor int
+	charge int64
 }
+
+func keyOf(o flavors.Option) offerKey { return offerKey{o.Flavor, o.Charge} }
 
 func (c *chooser) choose(ctx context.Context) Choice {
 	dec := &c.out.Decision
@@ -127,21 +135,19 @@ const maxRounds = 64
 
 // try takes the standings of every option of every podset with devices.
 func (c *chooser) try(ctx context.Context) {
-	group := c.request.Policy.Group(c.waiter.ClusterQueue)
 	for i := range c.request.PodSets {
 		ps := &c.request.PodSets[i]
 		if !c.request.Policy.Asks(ps.Shape) {
 			continue
 		}
-		cand := &candidates{podSet: ps, out: map[int]bool{}}
+		cand := &candidates{podSet: ps, out: map[offerKey]bool{}}
 		for _, o := range c.request.Policy.Options(ps.Shape) {
 			t := c.Decider.try(ctx, c.snapshot, c.request, ps, o)
 			c.out.Decision.Standings = append(c.out.Decision.Standings, t.standing)
 			c.out.Decision.note(t.until)
-			name := c.request.Policy.Flavors[o.Flavor].Name
-			inQueue := group != nil && slices.ContainsFunc(group.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
-			if !inQueue {
-				cand.out[o.Flavor] = true
+			if !c.waiter.lists(t.standing.Flavor) {
+				cand.foreign = append(cand.foreign, t)
+				continue
 			}
 			cand.trials = append(cand.trials, t)
 		}
@@ -150,27 +156,25 @@ func (c *chooser) try(ctx context.Context) {
 	Halves(ctx, c.kueue, c.waiter, &c.out.Decision)
 }
 
-// infeasible says whether some podset can never be placed, and makes that the decision.
+// infeasible says whether some podset can never be placed, and makes that the decision. It is rejected where the policy says
+// so, and only where no other flavor of the policy, which the queue may list one day, could serve it.
 func (c *chooser) infeasible() bool {
+	hopeful := func(t trial) bool { return t.standing.Standing != v1alpha1.StandingImpossible }
 	for _, cand := range c.podSets {
+		if len(cand.trials) == 0 || slices.ContainsFunc(cand.trials, hopeful) {
+			continue
+		}
 		settled, largest := true, int64(0)
 		for _, t := range cand.trials {
-			if t.standing.Standing != v1alpha1.StandingImpossible {
-				settled = false
-				break
-			}
-			settled = settled && t.settled
-			largest = max(largest, t.largest)
-		}
-		if slices.ContainsFunc(cand.trials, func(t trial) bool { return t.standing.Standing != v1alpha1.StandingImpossible }) || len(cand.trials) == 0 {
-			continue
+			settled, largest = settled && t.settled, max(largest, t.largest)
 		}
 		dec := &c.out.Decision
 		dec.explain(cand.trials[0].standing)
 		if largest > 0 {
 			dec.Message = cut(fmt.Sprintf("%s; the most that one node has for it is %d", dec.Message, largest), maxDecisionMessage)
 		}
-		if settled && c.request.Policy.Spec.OnInfeasible == v1alpha1.OnInfeasibleReject {
+		unsettled := func(t trial) bool { return hopeful(t) || !t.settled }
+		if settled && !slices.ContainsFunc(cand.foreign, unsettled) && c.request.Policy.Spec.OnInfeasible == v1alpha1.OnInfeasibleReject {
 			dec.Verdict = v1alpha1.VerdictReject
 		}
 		return true
@@ -182,13 +186,13 @@ func (c *chooser) infeasible() bool {
 func (c *chooser) candidate(cand *candidates, t trial) bool {
 	name := t.standing.Flavor
 	switch {
-	case cand.out[t.option.Flavor]:
+	case cand.out[keyOf(t.option)]:
 		return false
 	case t.standing.Standing == v1alpha1.StandingFits:
 	case t.standing.Standing != v1alpha1.StandingBusy:
 		return false
 	default:
-		if since, ok := c.waiter.Since[name]; ok && !t.returning && !c.request.Now.Before(since.Add(c.patience())) {
+		if c.waitedFor(t) {
 			return false
 		}
 	}
@@ -199,6 +203,12 @@ func (c *chooser) candidate(cand *candidates, t trial) bool {
 	return true
 }
 
+// waitedFor says that a flavor was waited for long enough. What was lost within the grace is waited for regardless.
+func (c *chooser) waitedFor(t trial) bool {
+	since, ok := c.waiter.Since[t.standing.Flavor]
+	return ok && !t.returning && !c.request.Now.Before(since.Add(c.patience()))
+}
+
 // patience is how long a flavor with quota and busy devices is waited for.
 func (c *chooser) patience() time.Duration {
 	return time.Duration(flavors.Seconds(c.request.Policy.Spec.Fallback.AfterSeconds, 60)) * time.Second
@@ -207,139 +217,41 @@ func (c *chooser) patience() time.Duration {
 // pass asks Kueue about what is left of the candidates. done says that the choice is made; again that some were dropped.
 func (c *chooser) pass(ctx context.Context) (again, done bool) {
 	for _, st := range c.stages() {
-		answer, asked := c.grow(ctx, st)
-		switch answer.Mode {
-		case quota.Fit, quota.Borrow:
-			dec := c.decide(ctx, &answer)
-			if dec.Verdict == v1alpha1.VerdictAdmit {
-				c.open(&answer, dec, asked)
-				return false, true
+		answer, about := c.grow(ctx, st)
+		if answer.Mode == quota.NoFit || answer.Mode == quota.Wait {
+			if c.quotaSays == nil {
+				c.quotaSays = &answer
 			}
-			c.wait(asked, dec)
+			if c.exhausted == nil && st.fits() {
+				c.exhausted = &st
+			}
+			continue
+		}
+		dec := c.decide(ctx, &answer)
+		if dec.Verdict == v1alpha1.VerdictAdmit && len(about) == len(c.podSets) {
+			c.open(&answer, dec, about)
 			return false, true
-		case quota.Preempt:
-			if dec := c.decide(ctx, &answer); dec.Verdict == v1alpha1.VerdictAdmit {
-				c.out.Victims = answer.Victims
-				c.open(&answer, dec, asked)
-				return false, true
-			}
-			c.drop(asked)
-			return true, false
 		}
-		if c.quotaSays == nil {
-			c.quotaSays = &answer
+		if answer.Mode != quota.Preempt && !c.waitedForAll(about) {
+			c.wait(about, dec)
+			return false, true
 		}
-		if c.exhausted == nil && st.fits() {
-			c.exhausted = &st
+		if c.refused == nil {
+			c.refused = &dec
 		}
+		return c.drop(about), false
 	}
 	return false, false
 }
 
-// fits says whether every podset has an option that fits.
-func (st stage) fits() bool {
-	for _, options := range st.options {
-		if !slices.ContainsFunc(options, func(t trial) bool { return t.standing.Standing == v1alpha1.StandingFits }) {
+// waitedForAll says that every flavor of an answer was waited for long enough: each fits alone, and not all together.
+func (c *chooser) waitedForAll(about asked) bool {
+	for _, t := range about {
+		if !c.waitedFor(t) {
 			return false
 		}
 	}
 	return true
-}
-
-// maxStages bounds the combinations of charges over podsets.
-const maxStages = 64
-
-// stages returns the sets to ask about, in order: of each podset the options of one charge, the first podset's counting
-// most. None where some podset has no candidate.
-func (c *chooser) stages() []stage {
-	out := []stage{{}}
-	for _, cand := range c.podSets {
-		var byCharge [][]trial
-		for _, t := range cand.trials {
-			if !c.candidate(cand, t) {
-				continue
-			}
-			at := slices.IndexFunc(byCharge, func(group []trial) bool { return group[0].option.Charge == t.option.Charge })
-			if at < 0 {
-				byCharge = append(byCharge, []trial{t})
-				continue
-			}
-			if !slices.ContainsFunc(byCharge[at], func(o trial) bool { return o.option.Flavor == t.option.Flavor }) {
-				byCharge[at] = append(byCharge[at], t)
-			}
-		}
-		var longer []stage
-		for _, st := range out {
-			for _, group := range byCharge {
-				longer = append(longer, stage{append(slices.Clone(st.options), group)})
-			}
-		}
-		out = longer[:min(len(longer), maxStages)]
-	}
-	return out
-}
-
-// asked holds, by podset, the option that Kueue's answer is about.
-type asked map[string]trial
-
-// grow asks Kueue with growing prefixes of a stage until it answers Fit, or the set is whole.
-func (c *chooser) grow(ctx context.Context, st stage) (quota.Answer, asked) {
-	longest := 1
-	for _, options := range st.options {
-		longest = max(longest, len(options))
-	}
-	var answer quota.Answer
-	for n := 1; n <= longest; n++ {
-		if answer = c.ask(ctx, st, n); answer.Mode == quota.Fit {
-			break
-		}
-	}
-	about := asked{}
-	for i, cand := range c.podSets {
-		flavor := c.flavorOf(&answer, cand.podSet.Name)
-		for _, t := range st.options[i] {
-			if t.standing.Flavor == flavor {
-				about[cand.podSet.Name] = t
-			}
-		}
-	}
-	return answer, about
-}
-
-// flavorOf returns the flavor that an answer gives to a podset's devices.
-func (c *chooser) flavorOf(a *quota.Answer, podSet string) string {
-	for i := range a.PodSets {
-		if a.PodSets[i].Name == podSet {
-			return a.PodSets[i].Flavors[corev1.ResourceName(c.request.Policy.Spec.QuotaResource)]
-		}
-	}
-	return ""
-}
-
-// ask asks Kueue with the first n options of each podset, cheaply where that is enough.
-func (c *chooser) ask(ctx context.Context, st stage, n int) quota.Answer {
-	plan := c.plan(st, n)
-	a := c.fitOnly(ctx, plan)
-	if !a.Final {
-		a = askKueue(ctx, c.kueue, c.waiter, plan, false)
-	}
-	return a
-}
-
-func (c *chooser) fitOnly(ctx context.Context, plan flavors.Plan) quota.Answer {
-	return askKueue(ctx, c.kueue, c.waiter, plan, true)
-}
-
-// plan opens the first n options of each podset.
-func (c *chooser) plan(st stage, n int) flavors.Plan {
-	plan := flavors.Plan{AllowedFor: map[string][]string{}, Charge: map[string]int64{}, Overhead: c.waiter.Overhead}
-	for i, cand := range c.podSets {
-		for _, t := range st.options[i][:min(n, len(st.options[i]))] {
-			plan.AllowedFor[cand.podSet.Name] = append(plan.AllowedFor[cand.podSet.Name], t.standing.Flavor)
-			plan.Charge[cand.podSet.Name] = t.option.Charge
-		}
-	}
-	return plan
 }
 
 // decide holds an answer against the ledger: what its victims hold, and what is ending of those before, is this Workload's.
@@ -366,9 +278,9 @@ func (c *chooser) decide(ctx context.Context, a *quota.Answer) Decision {
 	}
 	victims := map[types.UID]bool{}
 	for _, v := range a.Victims {
-		victims[v.UID] = true
+		victims[v.UID] = !v.Offered // what is only offered to another is its own
 	}
-	return c.Decider.Decide(ctx, c.snapshot.Without(victims).WithoutEnding(c.waiter.Victims), &r)
+	return c.Decider.Decide(ctx, c.snapshot.Without(victims).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
 }
 
 // chargeOf returns what a pod costs by the first candidate of a flavor.
@@ -394,6 +306,11 @@ func (c *chooser) open(a *quota.Answer, dec Decision, about asked) {
 		}
 	}
 	c.out.Plan, c.out.Offer = plan, a
+	for _, v := range a.Victims {
+		if !v.Offered {
+			c.out.Victims = append(c.out.Victims, v)
+		}
+	}
 	c.out.Decision.PodSets = dec.PodSets
 	how := map[quota.Mode]string{quota.Fit: "has quota for it", quota.Borrow: "can borrow quota for it", quota.Preempt: "can preempt for it"}[a.Mode]
 	c.out.Decision.Message = cut(fmt.Sprintf("Kueue may give it %s: it fits, and ClusterQueue %s %s", strings.Join(names, ", "), c.waiter.ClusterQueue.Name, how), maxDecisionMessage)
@@ -413,23 +330,28 @@ func (c *chooser) wait(about asked, dec Decision) {
 		if !known {
 			since = c.request.Now
 		}
-		c.out.Decision.note(since.Add(c.patience()))
+		if until := since.Add(c.patience()); until.After(c.request.Now) {
+			c.out.Decision.note(until)
+		}
 	}
 }
 
-// drop takes the flavors of an answer from the candidates: nobody is preempted for what could not be placed.
-func (c *chooser) drop(about asked) {
+// drop takes the flavors of an answer from the candidates: those that do not fit, or, where each fits alone and not all
+// together, all of them. It says whether it took any.
+func (c *chooser) drop(about asked) bool {
 	dropped := false
-	for _, cand := range c.podSets {
-		if t, ok := about[cand.podSet.Name]; ok && t.standing.Standing != v1alpha1.StandingFits {
-			cand.out[t.option.Flavor], dropped = true, true
+	for _, all := range []bool{false, true} {
+		for _, cand := range c.podSets {
+			t, ok := about[cand.podSet.Name]
+			if ok && (all || t.standing.Standing != v1alpha1.StandingFits) {
+				cand.out[keyOf(t.option)], dropped = true, true
+			}
+		}
+		if dropped {
+			break
 		}
 	}
-	for _, cand := range c.podSets {
-		if t, ok := about[cand.podSet.Name]; ok && !dropped { // each fits alone, not all together
-			cand.out[t.option.Flavor] = true
-		}
-	}
+	return dropped
 }
 
 // closed ends a choice without an offer. Where quota is all that is missing, what fits stays open, for Kueue to take when
@@ -439,6 +361,9 @@ func (c *chooser) closed() {
 	if c.quotaSays != nil {
 		dec.Reason = v1alpha1.ReasonQuotaExhausted
 		dec.Message = cut("Kueue has no quota for it: "+c.quotaSays.Message, maxDecisionMessage)
+		if !c.kueue.Active(c.waiter.ClusterQueue.Name) {
+			dec.Reason, dec.Message = v1alpha1.ReasonQueueInactive, cut(c.quotaSays.Message, maxDecisionMessage)
+		}
 	}
 	if c.exhausted != nil {
 		st := stage{}
@@ -451,20 +376,32 @@ func (c *chooser) closed() {
 	if c.quotaSays != nil {
 		return
 	}
+	if c.refused != nil {
+		dec.Reason, dec.Message = c.refused.Reason, c.refused.Message
+		return
+	}
 	for _, cand := range c.podSets {
-		var best *v1alpha1.FlavorStanding
-		for i := range cand.trials {
-			t := &cand.trials[i].standing
-			if t.Standing != v1alpha1.StandingFits && (best == nil || rankOf(t.Standing) < rankOf(best.Standing)) {
-				best = t
-			}
-		}
-		if best != nil {
+		if best := cand.best(); best != nil {
 			dec.explain(*best)
 			return
 		}
 	}
-	if dec.Reason == "" {
-		dec.Reason, dec.Message = v1alpha1.ReasonUndecided, "no flavor is open to it now"
+	dec.Reason, dec.Message = v1alpha1.ReasonUndecided, "no flavor is open to it now: what fits is closed for it for a while, after a reservation that could not be kept"
+	if !slices.ContainsFunc(c.podSets, func(cand *candidates) bool { return len(cand.trials) > 0 }) {
+		dec.Reason, dec.Message = v1alpha1.ReasonQuotaExhausted, fmt.Sprintf("ClusterQueue %s has quota for no flavor of DevicePolicy %s", c.waiter.ClusterQueue.Name, c.request.Policy.Name)
 	}
+}
+
+// best returns the standing nearest to fitting; nil where one fits, so that it is not devices that are missing.
+func (cand *candidates) best() *v1alpha1.FlavorStanding {
+	var best *v1alpha1.FlavorStanding
+	for i := range cand.trials {
+		if t := &cand.trials[i].standing; best == nil || rankOf(t.Standing) < rankOf(best.Standing) {
+			best = t
+		}
+	}
+	if best == nil || best.Standing == v1alpha1.StandingFits {
+		return nil
+	}
+	return best
 }

@@ -104,14 +104,15 @@ func (w *world) held(node string, managed, ending bool, devices ...int) *world {
 	return w
 }
 
+func modelSelector(m string) []resourcev1.DeviceSelector {
+	return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes["gpu.example.com"].model == %q`, m)}}}
+}
+
 func testPolicy(t *testing.T, change func(*v1alpha1.DevicePolicySpec)) *flavors.Policy {
 	t.Helper()
-	model := func(m string) []resourcev1.DeviceSelector {
-		return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes["gpu.example.com"].model == %q`, m)}}}
-	}
 	dp := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: v1alpha1.DevicePolicySpec{
 		QuotaResource: "gpus", Ordering: v1alpha1.OrderingPack,
-		Flavors: []v1alpha1.PolicyFlavor{{Name: "h100", Selectors: model("h100")}, {Name: "a100", Selectors: model("a100")}},
+		Flavors: []v1alpha1.PolicyFlavor{{Name: "h100", Selectors: modelSelector("h100")}, {Name: "a100", Selectors: modelSelector("a100")}},
 	}}
 	if change != nil {
 		change(&dp.Spec)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"slices"
 
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
-// Halves adds to the standings of a decision what Kueue would do if each flavor alone were open.
+// Halves adds to the standings of a decision what Kueue would do if each flavor alone were open, without looking for victims:
+// Wait then means that there may or may not be some. A flavor that the queue does not list is NoFit.
 func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
 	p := w.Request.Policy
 	dec.Standings = slices.Clone(dec.Standings)
@@ -16,6 +19,10 @@ func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
 		s := &dec.Standings[i]
 		ps := w.Request.podSet(s.PodSet)
 		if ps == nil || p.Flavor(s.Flavor) < 0 || !p.Asks(ps.Shape) {
+			continue
+		}
+		if !w.lists(s.Flavor) { // Kueue strikes out the labels of such a flavor, and would answer for any of its own
+			s.Quota = string(quota.NoFit)
 			continue
 		}
 		plan := flavors.Plan{AllowedFor: map[string][]string{}, Charge: map[string]int64{}, Overhead: w.Overhead}
@@ -26,10 +33,11 @@ func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
 			}
 			options := p.Options(other.Shape)
 			at := slices.IndexFunc(options, func(o flavors.Option) bool {
+				name := p.Flavors[o.Flavor].Name
 				if other != ps {
-					return other.Assigned == nil || p.Flavors[o.Flavor].Name == other.Assigned.Flavor
+					return w.lists(name) && (other.Assigned == nil || name == other.Assigned.Flavor)
 				}
-				return p.Flavors[o.Flavor].Name == s.Flavor && other.Shape.AlternativeOf(o.Variant) == s.Alternative
+				return name == s.Flavor && other.Shape.AlternativeOf(o.Variant) == s.Alternative
 			})
 			if at >= 0 {
 				plan.AllowedFor[other.Name] = []string{p.Flavors[options[at].Flavor].Name}
@@ -38,6 +46,12 @@ func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
 		}
 		s.Quota = string(askKueue(ctx, k, w, plan, true).Mode)
 	}
+}
+
+// lists says whether the Waiter's queue lists a flavor of the policy, with quota for devices.
+func (w *Waiter) lists(flavor string) bool {
+	group := w.Request.Policy.Group(w.ClusterQueue)
+	return group != nil && slices.ContainsFunc(group.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == flavor })
 }
 
 // askKueue asks about a Workload as a plan would write it.

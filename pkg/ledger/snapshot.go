@@ -81,29 +81,30 @@ func (s *Snapshot) clone() *Snapshot {
 // Without returns a snapshot in which nothing is held by, promised to or used by the given Workloads, as if their pods had
 // ended. s is unchanged.
 func (s *Snapshot) Without(workloads map[types.UID]bool) *Snapshot {
-	return s.without(workloads, func(w types.UID, _ bool) bool { return workloads[w] })
+	return s.without(workloads, func(w types.UID, _ bool) bool { return workloads[w] }, time.Time{})
 }
 
-// WithoutEnding is Without for what of theirs is freeing alone: what else they hold stays.
-func (s *Snapshot) WithoutEnding(workloads map[types.UID]bool) *Snapshot {
-	return s.without(workloads, func(w types.UID, freeing bool) bool { return freeing && workloads[w] })
+// WithoutEnding is Without for what of theirs is ending alone: what else they hold stays, and so does what should have
+// ended longer ago than that is waited for.
+func (s *Snapshot) WithoutEnding(workloads map[types.UID]bool, now time.Time) *Snapshot {
+	return s.without(workloads, func(w types.UID, ending bool) bool { return ending && workloads[w] }, now)
 }
 
-func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, freeing bool) bool) *Snapshot {
+func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, ending bool) bool, now time.Time) *Snapshot {
 	if len(workloads) == 0 {
 		return s
 	}
 	c := s.clone()
 	for name, n := range c.nodes {
-		c.nodes[name] = n.without(gone)
+		c.nodes[name] = n.without(gone, now)
 	}
 	return c
 }
 
-func (n *Node) without(gone func(w types.UID, freeing bool) bool) *Node {
-	ends := func(u Use) bool { return u.Workload != "" && gone(u.Workload, u.Freeing) }
+func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) *Node {
+	ends := func(u Use) bool { return u.Workload != "" && gone(u.Workload, u.Ending(now)) }
 	uses := slices.ContainsFunc(n.Uses, ends)
-	theirs := func(h Holder) bool { return h.Workload != "" && gone(h.Workload, h.Freeing) }
+	theirs := func(h Holder) bool { return h.Workload != "" && gone(h.Workload, h.Ending(now)) }
 	holds := func(d Device) bool { return slices.ContainsFunc(d.Holders, theirs) }
 	if !uses && !slices.ContainsFunc(n.Devices, holds) && !slices.ContainsFunc(n.Lost, holds) {
 		return n

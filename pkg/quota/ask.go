@@ -82,6 +82,8 @@ type Victim struct {
 	ClusterQueue    string
 	// Reason is Kueue's: InClusterQueue, InCohortReclamation, InCohortFairSharing or InCohortReclaimWhileBorrowing.
 	Reason string
+	// Offered says that it holds only what was taken in this copy: nobody holds that yet.
+	Offered bool
 }
 
 // Ask returns what Kueue would do with a Workload, by Kueue's own code. What the Workload holds itself is taken as free. The
@@ -239,7 +241,7 @@ func (s *Snapshot) answer(info *workload.Info, found assigned, fitOnly bool) Ans
 	for _, t := range found.targets {
 		o := t.WorkloadInfo.Obj
 		a.Victims = append(a.Victims, Victim{
-			UID: o.UID, Namespace: o.Namespace, Name: o.Name, ClusterQueue: string(t.WorkloadInfo.ClusterQueue), Reason: t.Reason,
+			UID: o.UID, Namespace: o.Namespace, Name: o.Name, ClusterQueue: string(t.WorkloadInfo.ClusterQueue), Reason: t.Reason, Offered: s.held[o.UID],
 		})
 	}
 	w := info.Obj.DeepCopy()

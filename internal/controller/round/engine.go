@@ -98,6 +98,8 @@ type round struct {
 	waiters  []waiting
 	// spoken are, by Workload, who Kueue was let preempt for it.
 	spoken map[types.UID][]types.UID
+	// due is when a record may be written that is not worth writing yet; zero for none.
+	due time.Time
 	// next is when the round wants to run again; zero for not by itself.
 	next time.Duration
 }
@@ -317,14 +319,14 @@ func (r *round) withdraw(ctx context.Context, wl *kueue.Workload, reason, messag
 }
 
 // moveClocks takes what a Workload spent holding quota for devices on their way out of its waits: that was not waiting for
-// a flavor.
+// a flavor. It did so since the promise that is withdrawn now was recorded.
 func (r *round) moveClocks(s *v1alpha1.PlacementStatus) {
-	c := meta.FindStatusCondition(s.Conditions, v1alpha1.PlacementReserved)
-	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDevicesFreeing) {
+	c, rec := meta.FindStatusCondition(s.Conditions, v1alpha1.PlacementReserved), s.Record
+	if c == nil || c.Status == metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDevicesFreeing) || rec == nil || rec.Reason != v1alpha1.ReasonDevicesFreeing {
 		return
 	}
 	for i := range s.Waits {
-		s.Waits[i].Since = metav1.NewTime(s.Waits[i].Since.Add(r.now.Sub(c.LastTransitionTime.Time)))
+		s.Waits[i].Since = metav1.NewTime(s.Waits[i].Since.Add(max(0, r.now.Sub(rec.Time.Time))))
 	}
 }
 

@@ -78,6 +78,9 @@ func (r *round) offer(ctx context.Context) error {
 			t.failed = true
 		}
 	}
+	if !r.due.IsZero() && (t.until.IsZero() || r.due.Before(t.until)) {
+		t.until = r.due
+	}
 	if !t.until.IsZero() {
 		r.again(t.until)
 	}
@@ -93,7 +96,12 @@ func (r *round) offer(ctx context.Context) error {
 func namesOf(waiters []waiting) string {
 	var b strings.Builder
 	for _, w := range waiters {
-		fmt.Fprintf(&b, "%s %s\n", w.workload.UID, w.workload.ResourceVersion)
+		fmt.Fprintf(&b, "%s %s %t", w.workload.UID, w.workload.ResourceVersion, w.rests)
+		if w.placement != nil { // what is remembered may come back later than what was written after it
+			s := &w.placement.Status
+			fmt.Fprintf(&b, " %v %v %d", s.Waits, s.Closed, len(s.Victims))
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }
@@ -116,10 +124,18 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 	queue := w.managed.ClusterQueue.Name
 	if t.quota.StrictFIFO(queue) {
 		if head, ok := t.heads[queue]; ok {
+			t.forgetOffer(wl)
+			if w.rests {
+				return nil
+			}
 			return t.close(ctx, wl, p, admission.Decision{Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonBehindQueueHead, LedgerVersion: t.devices.Version,
 				Message: fmt.Sprintf("ClusterQueue %s is StrictFIFO, and its head waits", queue) + inNamespace(head, wl)})
 		}
 		t.heads[queue] = wl.Namespace + "/" + wl.Name
+	}
+	if w.rests {
+		t.forgetOffer(wl)
+		return nil
 	}
 	asks, err := t.asks(ctx, w)
 	if err != nil {
@@ -202,6 +218,9 @@ func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) erro
 		}
 		return t.Writer.Reject(ctx, wl, c.Decision.Reason)
 	}
+	if c.Offer == nil {
+		t.forgetOffer(wl)
+	}
 	change := t.remember(w, c)
 	if c.Offer == nil || change != nil || w.placement != nil && w.placement.Status.Record != nil {
 		if err := t.recordWith(ctx, wl, p, c.Decision, change); err != nil {
@@ -244,82 +263,121 @@ func open(plan flavors.Plan) []string {
 }
 
 // remember returns what a choice adds to the status: a flavor that is waited for from now on, victims that may end for it;
-// nil for nothing new.
+// nil for nothing new. Of more victims than can be remembered the first are.
 func (t *turns) remember(w *waiting, c *admission.Choice) func(*v1alpha1.PlacementStatus) {
-	var s v1alpha1.PlacementStatus
-	if w.placement != nil {
-		s = w.placement.Status
-	}
-	news := slices.ContainsFunc(c.Waits, func(f string) bool {
-		return !slices.ContainsFunc(s.Waits, func(x v1alpha1.FlavorWait) bool { return x.Flavor == f })
-	}) || slices.ContainsFunc(c.Victims, func(v quota.Victim) bool { return !slices.Contains(s.Victims, string(v.UID)) })
-	if !news {
-		return nil
-	}
-	return func(s *v1alpha1.PlacementStatus) {
+	victims := c.Victims[:min(len(c.Victims), maxVictims)]
+	add := func(s *v1alpha1.PlacementStatus) (news bool) {
 		for _, f := range c.Waits {
 			if !slices.ContainsFunc(s.Waits, func(x v1alpha1.FlavorWait) bool { return x.Flavor == f }) {
-				s.Waits = append(s.Waits, v1alpha1.FlavorWait{Flavor: f, Since: metav1.NewTime(t.now)})
+				s.Waits, news = append(s.Waits, v1alpha1.FlavorWait{Flavor: f, Since: metav1.NewTime(t.now)}), true
 			}
 		}
-		for _, v := range c.Victims {
+		for _, v := range victims {
 			if !slices.Contains(s.Victims, string(v.UID)) {
-				s.Victims = append(s.Victims, string(v.UID))
+				s.Victims, news = append(s.Victims, string(v.UID)), true
 			}
 		}
-		s.Victims = s.Victims[max(0, len(s.Victims)-maxVictims):]
+		return news
+	}
+	old := &v1alpha1.PlacementStatus{}
+	if w.placement != nil {
+		old = w.placement.Status.DeepCopy()
+	}
+	if !add(old) {
+		return nil
+	}
+	p := w.managed.Policy
+	return func(s *v1alpha1.PlacementStatus) {
+		s.Waits = slices.DeleteFunc(s.Waits, func(x v1alpha1.FlavorWait) bool { return p.Flavor(x.Flavor) < 0 })
+		add(s)
+		if extra := len(s.Victims) - maxVictims; extra > 0 { // those of this choice are not the ones to go
+			s.Victims = slices.DeleteFunc(s.Victims, func(uid string) bool {
+				old := extra > 0 && !slices.ContainsFunc(victims, func(v quota.Victim) bool { return string(v.UID) == uid })
+				if old {
+					extra--
+				}
+				return old
+			})
+		}
 	}
 }
 
 // patience looks at how long an offer is open. One that Kueue would take at once and has not is written anew, since Kueue
 // passes over a change that comes while it looks at that very Workload; one that is not taken then either is closed for a
-// backoff. Victims take their time to end.
+// backoff. Victims take their time to end: an offer that needs some is open for as long as a promise is waited for.
 func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (closed bool, err error) {
 	wl, p := w.workload, w.managed.Policy
+	o := t.offer(wl, c)
+	limit, nudge := closeAfter, nudgeAfter
+	if c.Offer.Mode == quota.Preempt {
+		limit = time.Duration(flavors.Seconds(p.Spec.Release.WaitSeconds, 600)) * time.Second
+		nudge = limit
+	}
+	next := nudge
+	if o.nudged {
+		next = limit
+	}
+	age := t.now.Sub(o.since)
+	switch {
+	case age < next:
+		if at := o.since.Add(next); t.until.IsZero() || at.Before(t.until) {
+			t.until = at
+		}
+		return false, nil
+	case next < limit:
+		log.FromContext(ctx).V(2).Info("Nudged offer that Kueue has not taken", "flavors", o.set)
+		if _, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{}); err != nil { // the event of this write brings it back open
+			return true, err
+		}
+		t.mu.Lock()
+		o.nudged = true
+		t.mu.Unlock()
+		return true, nil
+	}
+	log.FromContext(ctx).Info("Closed offer that Kueue has not taken", "flavors", o.set)
+	dec := c.Decision
+	dec.Reason = v1alpha1.ReasonQuotaExhausted
+	dec.Message = fmt.Sprintf("Kueue has not taken %s within %s, although it may: it is closed for a while", strings.Join(open(c.Plan), ", "), limit)
+	err = t.recordWith(ctx, wl, p, dec, func(s *v1alpha1.PlacementStatus) {
+		retry := &v1alpha1.PlacementRetry{Count: 1, Reason: dec.Reason, Message: dec.Message}
+		if s.Retry != nil {
+			retry.Count = s.Retry.Count + 1
+		}
+		s.Retry = retry
+		eviction.Close(s, open(c.Plan), t.now, t.now.Add(eviction.Backoff(p.Spec.Retry, retry.Count)))
+	})
+	if err != nil {
+		return true, err
+	}
+	t.forgetOffer(wl)
+	_, err = t.Writer.Steer(ctx, wl, p, flavors.Plan{})
+	return true, err
+}
+
+// offer returns what is remembered of an offer. Its time runs from when the Workload carries it.
+func (t *turns) offer(wl *kueue.Workload, c *admission.Choice) *offered {
 	set := strings.Join(open(c.Plan), ",")
 	if c.Offer.Mode == quota.Preempt {
 		set = "preempt " + set
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	o := t.offers[wl.UID]
 	if o == nil || o.set != set {
 		o = &offered{set: set, since: t.now}
 		t.offers[wl.UID] = o
 	}
-	age, nudged := t.now.Sub(o.since), o.nudged
-	if age >= nudgeAfter {
-		o.nudged = true
+	if !o.nudged && !slices.Equal(open(flavors.PlanOf(wl)), open(c.Plan)) {
+		o.since = t.now
 	}
-	t.mu.Unlock()
-	next := o.since.Add(nudgeAfter)
-	if nudged {
-		next = o.since.Add(closeAfter)
-	}
-	switch {
-	case c.Offer.Mode == quota.Preempt:
-		return false, nil
-	case age < nudgeAfter, nudged && age < closeAfter:
-		if t.until.IsZero() || next.Before(t.until) {
-			t.until = next
-		}
-		return false, nil
-	case !nudged:
-		log.FromContext(ctx).V(2).Info("Nudged offer that Kueue has not taken", "flavors", set)
-		_, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{}) // the event of this write brings it back open
-		return true, err
-	}
-	t.mu.Lock()
-	delete(t.offers, wl.UID)
-	t.mu.Unlock()
-	log.FromContext(ctx).Info("Closed offer that Kueue has not taken", "flavors", set)
-	dec := c.Decision
-	dec.Reason, dec.Message = v1alpha1.ReasonQuotaExhausted, fmt.Sprintf("Kueue has not taken %s within %s, although it has quota for it", set, closeAfter)
-	until := t.now.Add(eviction.Backoff(p.Spec.Retry, 1))
-	if err := t.recordWith(ctx, wl, p, dec, func(s *v1alpha1.PlacementStatus) { eviction.Close(s, open(c.Plan), t.now, until) }); err != nil {
-		return true, err
-	}
-	_, err = t.Writer.Steer(ctx, wl, p, flavors.Plan{})
-	return true, err
+	return o
+}
+
+// forgetOffer drops what is remembered of an offer that stands no more: the next one is a new one.
+func (r *round) forgetOffer(wl *kueue.Workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.offers, wl.UID)
 }
 
 // forgetOffers drops the offers of those that do not wait any more.
@@ -348,5 +406,10 @@ func (r *round) halves(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
 		return
 	}
-	admission.Halves(ctx, snapshot, waiterOf(req, wl, m, nil), dec)
+	asks := waiterOf(req, wl, m, nil)
+	if asks.Overhead, err = r.Policies.Overheads(ctx, wl); err != nil {
+		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
+		return
+	}
+	admission.Halves(ctx, snapshot, asks, dec)
 }

@@ -46,6 +46,9 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 	if old != nil && old.Verdict == rec.Verdict && old.Reason == rec.Reason && !admitted && change == nil {
 		if next := old.Time.Add(recordEvery); r.now.Before(next) {
 			r.again(next)
+			if r.due.IsZero() || next.Before(r.due) {
+				r.due = next
+			}
 			return nil
 		}
 	}
@@ -68,10 +71,7 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 	if err != nil {
 		return err
 	}
-	if dec.Reason == "" && !admitted { // an offer, which has an event of its own
-		return nil
-	}
-	if old == nil || old.Verdict != rec.Verdict || old.Reason != rec.Reason {
+	if (admitted || dec.Reason != "") && (old == nil || old.Verdict != rec.Verdict || old.Reason != rec.Reason) {
 		r.announce(wl, dec)
 	}
 	return nil

@@ -33,6 +33,8 @@ type waiting struct {
 	workload  *kueue.Workload
 	managed   *policies.Managed
 	placement *v1alpha1.Placement
+	// rests says that it is not tried before a time; in a StrictFIFO queue it stands before the others all the same.
+	rests bool
 }
 
 // waiter takes up a Workload that holds no quota: it is offered what there is after those that hold quota were served.
@@ -52,13 +54,14 @@ func (r *round) waiter(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	if err != nil {
 		return err
 	}
+	rests := false
 	if placement != nil && placement.Status.Retry != nil && placement.Status.Retry.NotBefore != nil {
 		if until := placement.Status.Retry.NotBefore.Time; until.After(r.now) {
 			r.again(until)
-			return nil
+			rests = true
 		}
 	}
-	r.waiters = append(r.waiters, waiting{wl, m, placement})
+	r.waiters = append(r.waiters, waiting{wl, m, placement, rests})
 	return nil
 }
 
