@@ -55,9 +55,12 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 		if change != nil {
 			change(s)
 		}
-		if admitted {
+		switch {
+		case admitted:
 			setReserved(s, placement.Generation, true, "Promised", dec.Message)
-		} else {
+		case dec.Reason == "": // it waits for nothing but Kueue, and a condition always has a reason
+			setReserved(s, placement.Generation, false, "Offered", dec.Message)
+		default:
 			setReserved(s, placement.Generation, false, string(dec.Reason), dec.Message)
 		}
 	})
