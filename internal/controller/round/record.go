@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 )
+
+// offeredReason is what a condition and an event say of a Workload that waits for nothing but Kueue to take its offer.
+const offeredReason = "Offered"
 
 // recordEvery is how often at most a record is rewritten while verdict and reason stay the same.
 const recordEvery = 10 * time.Second
@@ -58,7 +62,7 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 		if admitted {
 			setReserved(s, placement.Generation, true, "Promised", dec.Message)
 		} else {
-			setReserved(s, placement.Generation, false, string(dec.Reason), dec.Message)
+			setReserved(s, placement.Generation, false, cmp.Or(string(dec.Reason), offeredReason), dec.Message)
 		}
 	})
 	if err != nil {
@@ -89,6 +93,9 @@ func (r *round) announce(wl *kueue.Workload, dec admission.Decision) {
 	kind, reason := corev1.EventTypeNormal, "Placed"
 	if dec.Verdict != v1alpha1.VerdictAdmit {
 		kind, reason = corev1.EventTypeWarning, string(dec.Reason)
+	}
+	if reason == "" {
+		kind, reason = corev1.EventTypeNormal, offeredReason
 	}
 	for _, on := range []runtime.Object{wl, ownerOf(wl)} {
 		if on != nil {
