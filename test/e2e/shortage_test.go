@@ -80,9 +80,9 @@ func (c *cluster) taintDevices(ctx context.Context, product string) (back func(c
 // cordonNode cordons a node until back is called or the spec has run.
 func (c *cluster) cordonNode(ctx context.Context, name string) (back func(ctx context.Context)) {
 	GinkgoHelper()
-	set := func(ctx context.Context, cordoned string) {
+	set := func(ctx context.Context, value string) {
 		GinkgoHelper()
-		Expect(mergePatch(ctx, c.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"spec":{"unschedulable":`+cordoned+`}}`)).To(Succeed())
+		c.patchNode(ctx, name, `{"spec":{"unschedulable":`+value+`}}`)
 	}
 	set(ctx, "true")
 	back = func(ctx context.Context) { set(ctx, "null") }
