@@ -138,7 +138,7 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 		c.bound(ctx, full)
 		c.started(ctx, next)
 		c.expectGets(ctx, h, next, "a100", 4)
-		c.expectStanding(ctx, next, "h100", v1alpha1.StandingFits, "", "NoFit")
+		c.expectStanding(ctx, next, "h100", v1alpha1.StandingFits, "", "Wait")
 		c.expectStanding(ctx, next, "a100", v1alpha1.StandingFits, "", "Fit")
 	})
 
