@@ -68,6 +68,19 @@ func (c *cluster) evicted(ctx context.Context, h *history, jobs []job) []string 
 	return names
 }
 
+// endAtOnce deletes a Job and its pods, whatever time they would take to end.
+func (c *cluster) endAtOnce(ctx context.Context, j job) {
+	GinkgoHelper()
+	Expect(client.IgnoreNotFound(c.Delete(ctx, j.object(), client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
+	Eventually(func(g Gomega) {
+		pods := c.podsOf(ctx, j)
+		for i := range pods {
+			g.Expect(client.IgnoreNotFound(c.Delete(ctx, &pods[i], client.GracePeriodSeconds(0)))).To(Succeed())
+		}
+		g.Expect(pods).To(BeEmpty())
+	}).Should(Succeed())
+}
+
 var _ = Describe("Preemption", Ordered, ContinueOnFailure, func() {
 	var c *cluster
 	var h *history
@@ -89,6 +102,7 @@ var _ = Describe("Preemption", Ordered, ContinueOnFailure, func() {
 		for i := range 4 {
 			jobs = append(jobs, job{namespace: teamA, name: fmt.Sprintf("low-%d", i), gpus: gpus, product: "H100", change: change})
 			c.started(ctx, jobs[i])
+			DeferCleanup(func(ctx context.Context) { c.endAtOnce(ctx, jobs[i]) })
 		}
 		for _, j := range jobs {
 			pods[j.name] = c.bound(ctx, j)[0]
@@ -174,13 +188,9 @@ var _ = Describe("Preemption", Ordered, ContinueOnFailure, func() {
 		high := job{namespace: teamA, name: "high", gpus: 8, change: ranked("high", 0)}
 		c.started(ctx, high)
 		victim := pods[preempts(ctx, high, lows)]
-		DeferCleanup(func(ctx context.Context) {
-			Expect(client.IgnoreNotFound(c.Delete(ctx, &victim, client.GracePeriodSeconds(0)))).To(Succeed())
-		})
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: victim.Spec.NodeName}}
 		lose := func(ctx context.Context, lost string) {
 			GinkgoHelper()
-			Expect(mergePatch(ctx, c.Client, node, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":`+lost+`}}}`)).To(Succeed())
+			c.patchNode(ctx, victim.Spec.NodeName, `{"metadata":{"annotations":{"`+lab.LostAnnotation+`":`+lost+`}}}`)
 		}
 		lose(ctx, `"true"`)
 		DeferCleanup(func(ctx context.Context) { lose(ctx, "null") })

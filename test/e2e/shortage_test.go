@@ -132,7 +132,7 @@ type reservation struct {
 	Gpus   int64
 }
 
-// reservations returns all quota for gpus that a Job's Workload was given since a history began, in order, over every
+// reservations returns all quota for devices that a Job's Workload was given since a history began, in order, over every
 // version that was stored, and when it got each.
 func (c *cluster) reservations(ctx context.Context, h *history, j job) (had []reservation, at []time.Time) {
 	GinkgoHelper()
@@ -146,8 +146,11 @@ func (c *cluster) reservations(ctx context.Context, h *history, j job) (had []re
 		since := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadQuotaReserved).LastTransitionTime.Time
 		var r reservation
 		for _, a := range o.Status.Admission.PodSetAssignments {
-			r.Flavor = string(a.Flavors["gpus"])
-			r.Gpus += a.ResourceUsage.Name("gpus", "").Value()
+			for _, name := range []corev1.ResourceName{"gpus", plain} {
+				if used, ok := a.ResourceUsage[name]; ok {
+					r.Flavor, r.Gpus = string(a.Flavors[name]), r.Gpus+used.Value()
+				}
+			}
 		}
 		if len(had) == 0 || !at[len(at)-1].Equal(since) {
 			had, at = append(had, r), append(at, since)
