@@ -154,7 +154,7 @@ func TestAQueueIsManagedByThePolicyOfItsCheck(t *testing.T) {
 			want:    &found{Checks: checks, PolicyName: "gpu", Reasons: []string{"ResourceFlavorNotFound"}},
 		},
 		"what is not supported yet keeps a policy from deciding, not from closing": {
-			objects: []client.Object{localQueue(), clusterQueue("plimsoll"), ours, h100, a100, devicePolicy(func(s *v1alpha1.DevicePolicySpec) { s.OnInfeasible = v1alpha1.OnInfeasibleReject })},
+			objects: []client.Object{localQueue(), clusterQueue("plimsoll"), ours, h100, a100, devicePolicy(func(s *v1alpha1.DevicePolicySpec) { s.Canary = &v1alpha1.PolicyCanary{PolicyName: "next"} })},
 			want:    &found{Checks: checks, PolicyName: "gpu", Resolved: true, Reasons: []string{"NotSupported"}, Steerable: true},
 		},
 		"another order of flavors can be steered": {

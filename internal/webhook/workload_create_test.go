@@ -112,7 +112,7 @@ func TestWorkloadsAreBornClosedAndCharged(t *testing.T) {
 			wl:      workload(podSet("main")), want: workload(podSet("main")), plan: &flavors.Plan{Charge: map[string]int64{"main": 8}},
 		},
 		"a policy that asks for what is not supported yet closes": {
-			objects: []client.Object{devicePolicy(func(dp *v1alpha1.DevicePolicy) { dp.Spec.OnInfeasible = v1alpha1.OnInfeasibleReject })},
+			objects: []client.Object{devicePolicy(func(dp *v1alpha1.DevicePolicy) { dp.Spec.Canary = &v1alpha1.PolicyCanary{PolicyName: "next"} })},
 			wl:      workload(podSet("main")), want: workload(podSet("main")), plan: &flavors.Plan{Charge: map[string]int64{"main": 8}},
 		},
 	}

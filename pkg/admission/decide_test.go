@@ -170,14 +170,17 @@ func TestDecisions(t *testing.T) {
 		podSets []PodSet
 		every   bool
 	}{
-		"the preferred flavor is taken when it is free":            {newWorld().node("h", "h100:8", nil).node("a", "a100:8", nil), one, false},
-		"the flavor that Kueue assigned is the only one admitted":  {newWorld().node("h", "h100:8", nil).node("a", "a100:8", nil), []PodSet{pods(1, 8, assignedTo("a100"))}, false},
-		"devices that managed workloads hold make a flavor Busy":   {newWorld().node("h", "h100:8", nil).held("h", true, false, 0), one, false},
-		"devices of ending pods are said to be freeing":            {newWorld().node("h", "h100:8", nil).held("h", true, true, 0), one, false},
-		"devices that others hold make a flavor Blocked":           {newWorld().node("h", "h100:8", nil).held("h", false, false, 0), one, false},
-		"a cordoned node makes a flavor Blocked":                   {newWorld().node("h", "h100:8", cordon), one, false},
-		"a node that never has as many devices is Impossible":      {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 9, nil)}, false},
-		"a gang is short by the pods that have no place":           {newWorld().node("h1", "h100:8", nil).node("h2", "h100:8", nil).held("h2", true, false, 3), []PodSet{pods(2, 8, nil)}, false},
+		"the preferred flavor is taken when it is free":           {newWorld().node("h", "h100:8", nil).node("a", "a100:8", nil), one, false},
+		"the flavor that Kueue assigned is the only one admitted": {newWorld().node("h", "h100:8", nil).node("a", "a100:8", nil), []PodSet{pods(1, 8, assignedTo("a100"))}, false},
+		"devices that managed workloads hold make a flavor Busy":  {newWorld().node("h", "h100:8", nil).held("h", true, false, 0), one, false},
+		"devices of ending pods are said to be freeing":           {newWorld().node("h", "h100:8", nil).held("h", true, true, 0), one, false},
+		"devices that others hold make a flavor Blocked":          {newWorld().node("h", "h100:8", nil).held("h", false, false, 0), one, false},
+		"a cordoned node makes a flavor Blocked":                  {newWorld().node("h", "h100:8", cordon), one, false},
+		"a node that never has as many devices is Impossible":     {newWorld().node("h", "h100:8", nil), []PodSet{pods(1, 9, nil)}, false},
+		"a gang is short by the pods that have no place":          {newWorld().node("h1", "h100:8", nil).node("h2", "h100:8", nil).held("h2", true, false, 3), []PodSet{pods(2, 8, nil)}, false},
+		"a gang names the node that it waits for before those that are too small": {
+			newWorld().node("h1", "h100:8", nil).node("h2", "h100:8", nil).node("h3", "h100:8", nil).node("small", "h100:4", nil).held("h1", true, false, 0), []PodSet{pods(3, 8, nil)}, false,
+		},
 		"a podset of 3 x 1 on a node with 2 free devices is short": {newWorld().node("h", "h100:2", nil), []PodSet{pods(3, 1, nil)}, false},
 		"four pods of one node share its devices out":              {newWorld().node("h", "h100:8", nil), []PodSet{pods(4, 2, nil)}, false},
 		"pack fills the node with the fewest free devices":         {newWorld().node("h1", "h100:8", nil).node("h2", "h100:8", nil).held("h2", true, false, 0, 1), []PodSet{pods(1, 2, nil)}, false},

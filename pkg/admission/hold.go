@@ -126,6 +126,10 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 	case t.Lost && h.back(t.Since, onTheWay):
 		h.note(t.Since.Add(h.grace))
 		h.worse(Coming, t.Reason, t.Message)
+		// what a node that comes back would not give is not waited for
+		if more := s.deviceTrouble(n, ps, ours{h.promise.Workload, h.promise.Placement, h.now}); more != nil && !more.Freeing && !more.Lost {
+			h.worse(Broken, more.Reason, more.Message)
+		}
 	default:
 		h.worse(Broken, t.Reason, t.Message)
 	}

@@ -68,12 +68,16 @@ func (r *reasons) empty(p *flavors.Policy, ps *PodSet) {
 	})
 }
 
-// list returns the reasons, those of most nodes first, and those by which nodes are merely full last.
+// list returns the reasons, those of most nodes first, and last those that no wait and no repair changes: nodes that are
+// full by nature, or never had what is asked for.
 func (r *reasons) list() []v1alpha1.StandingReason {
 	out := slices.Clone(r.counts)
+	lasting := func(s v1alpha1.StandingReason) bool {
+		return r.full[s.Reason] || s.Reason == v1alpha1.ReasonNotEnoughDevices || s.Reason == v1alpha1.ReasonSelectorMismatch
+	}
 	slices.SortStableFunc(out, func(a, b v1alpha1.StandingReason) int {
-		if r.full[a.Reason] != r.full[b.Reason] {
-			return map[bool]int{false: -1, true: 1}[r.full[a.Reason]]
+		if lasting(a) != lasting(b) {
+			return map[bool]int{false: -1, true: 1}[lasting(a)]
 		}
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason))
 	})

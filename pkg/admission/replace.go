@@ -51,9 +51,15 @@ func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement
 	if t := nodeTrouble(n, ps); t != nil {
 		return t
 	}
+	return s.deviceTrouble(n, ps, ours{workload, placement, now})
+}
+
+// deviceTrouble says what about a slot's devices keeps a pod from them, whatever its node; what comes free by itself comes
+// last.
+func (s Slot) deviceTrouble(n *ledger.Node, ps *PodSet, o ours) *Trouble {
 	var freeing *Trouble
 	for _, id := range s.Devices {
-		switch t := deviceTrouble(n, id, ps, ours{workload, placement, now}); {
+		switch t := deviceTrouble(n, id, ps, o); {
 		case t == nil:
 		case t.Freeing:
 			freeing = t

@@ -114,9 +114,6 @@ func unsupported(s *v1alpha1.DevicePolicySpec) []string {
 			fields = append(fields, fmt.Sprintf("spec.flavors[%d].onDemand", i))
 		}
 	}
-	if s.OnInfeasible == v1alpha1.OnInfeasibleReject {
-		fields = append(fields, "spec.onInfeasible: Reject")
-	}
 	return fields
 }
 

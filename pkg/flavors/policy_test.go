@@ -63,11 +63,11 @@ func TestResolveProblemsSayWhatToMend(t *testing.T) {
 				dp.Spec.Drivers = []v1alpha1.PolicyDriver{{Name: "gpu.example.com"}}
 				dp.Spec.Canary = &v1alpha1.PolicyCanary{PolicyName: "next"}
 				dp.Spec.Flavors[2].OnDemand = true
-				dp.Spec.OnInfeasible = v1alpha1.OnInfeasibleReject
 			},
-			want: []flavors.Problem{
-				unsupported("spec.drivers"), unsupported("spec.canary"), unsupported("spec.flavors[2].onDemand"), unsupported("spec.onInfeasible: Reject"),
-			},
+			want: []flavors.Problem{unsupported("spec.drivers"), unsupported("spec.canary"), unsupported("spec.flavors[2].onDemand")},
+		},
+		"Reject is no problem": {
+			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) { dp.Spec.OnInfeasible = v1alpha1.OnInfeasibleReject },
 		},
 	}
 	for name, c := range cases {

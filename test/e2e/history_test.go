@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -94,7 +96,8 @@ func (h *history) miss(what string) {
 
 // expectNothingDoubled waits until the history has come to what is there now, and holds every moment of it against the
 // rule that a device is one holder's: no two claims have it allocated, no two live Placements promise it, and no claim of
-// one Workload has it allocated that a live Placement promises to another.
+// one Workload has it allocated that a live Placement promises to another, but for the claim of a pod that is ending while
+// the Placement says that it is not there yet.
 func (c *cluster) expectNothingDoubled(ctx context.Context, h *history) {
 	GinkgoHelper()
 	for _, list := range holders() {
@@ -184,7 +187,7 @@ func (m *moment) doubled() []string {
 				out = append(out, pair(d, "Placement "+p.Name, "Placement "+other.Name))
 			}
 			promised[d] = p
-			if claim := claimed[d]; claim != nil && m.workloadOf(claim) != p.Namespace+"/"+p.Name {
+			if claim := claimed[d]; claim != nil && m.workloadOf(claim) != p.Namespace+"/"+p.Name && !m.onItsWay(p, claim) {
 				out = append(out, pair(d, "Placement "+p.Name, "claim "+claim.Name))
 			}
 		}
@@ -209,6 +212,12 @@ func (m *moment) live(p *v1alpha1.Placement) bool {
 	}
 	key, err := admission.KeyOf(wl)
 	return err == nil && key != nil && ledger.SameKey(p.Spec.Key, key)
+}
+
+// onItsWay says whether a Placement that says itself not to be complete waits for what a claim holds, whose pod is ending.
+func (m *moment) onItsWay(p *v1alpha1.Placement, claim *resourcev1.ResourceClaim) bool {
+	pod := m.pods[observe.ControllerOf(claim)]
+	return pod != nil && pod.DeletionTimestamp != nil && !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PlacementReserved)
 }
 
 // workloadOf names the Workload of the pod that owns a claim, as Kueue wrote it on the pod.
@@ -273,5 +282,19 @@ var _ = Describe("The history of holders", func() {
 		evicted := a.DeepCopy()
 		meta.SetStatusCondition(&evicted.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: "Deactivated"})
 		Expect(doubled(at(a, pa, evicted, b, pb))).To(BeEmpty())
+	})
+
+	It("lets a Placement wait for what the claim of an ending pod has, until it says that all is there", func() {
+		a, pa := workload("a")
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}
+		ending := pod.DeepCopy()
+		ending.DeletionTimestamp = &metav1.Time{}
+		held := claim("c", "0")
+		Expect(controllerutil.SetControllerReference(pod, held, clientgoscheme.Scheme)).To(Succeed())
+		there := pa.DeepCopy()
+		meta.SetStatusCondition(&there.Status.Conditions, metav1.Condition{Type: v1alpha1.PlacementReserved, Status: metav1.ConditionTrue, Reason: "Promised"})
+		Expect(doubled(at(pod, held, ending, a, pa))).To(BeEmpty())
+		Expect(doubled(at(pod, held, a, pa))).To(Equal([]string{"d/p/0: Placement a and claim c"}))
+		Expect(doubled(at(pod, held, ending, a, there))).To(Equal([]string{"d/p/0: Placement a and claim c"}))
 	})
 })

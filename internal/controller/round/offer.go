@@ -84,7 +84,9 @@ func (r *round) offer(ctx context.Context) error {
 	if !t.until.IsZero() {
 		r.again(t.until)
 	}
-	now.until = t.until
+	if r.next > 0 { // a record that waits for its turn to be rewritten is one of the reasons to go over them again
+		now.until = r.now.Add(r.next)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last = now; t.failed {
