@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -43,6 +44,8 @@ type version struct {
 	revision uint64
 	gone     bool
 	object   client.Object
+	// seen is when it came here.
+	seen time.Time
 }
 
 func holders() []client.ObjectList {
@@ -85,7 +88,7 @@ func (h *history) see(e watch.Event) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.versions = append(h.versions, version{revision, e.Type == watch.Deleted, o})
+	h.versions = append(h.versions, version{revision, e.Type == watch.Deleted, o, time.Now()})
 }
 
 func (h *history) miss(what string) {
@@ -121,6 +124,18 @@ func (h *history) has(o client.Object) bool {
 	return slices.ContainsFunc(h.versions, func(v version) bool {
 		return v.object.GetUID() == o.GetUID() && v.object.GetResourceVersion() == o.GetResourceVersion()
 	})
+}
+
+// each goes over the versions of one kind in the order in which they were written, with when each was seen.
+func each[T client.Object](h *history, see func(o T, gone bool, seen time.Time)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slices.SortStableFunc(h.versions, func(a, b version) int { return cmp.Compare(a.revision, b.revision) })
+	for _, v := range h.versions {
+		if o, ok := v.object.(T); ok {
+			see(o, v.gone, v.seen)
+		}
+	}
 }
 
 // moment is what was stored at one revision.
@@ -264,7 +279,7 @@ var _ = Describe("The history of holders", func() {
 	at := func(objects ...client.Object) []version {
 		var out []version
 		for i, o := range objects {
-			out = append(out, version{uint64(i), false, o}) //nolint:gosec // small
+			out = append(out, version{revision: uint64(i), object: o}) //nolint:gosec // small
 		}
 		return out
 	}
