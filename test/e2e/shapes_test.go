@@ -42,8 +42,8 @@ func sub(name, product string, count int64) resourcev1.DeviceSubRequest {
 		Expression: fmt.Sprintf(`device.attributes["gpu.nvidia.com"].productName.contains(%q)`, product)}}}}
 }
 
-// plain makes a Job of the queue plain ask for so many devices a pod as an extended resource.
-func plain(devices string) func(*batchv1.Job) {
+// askingPlainly makes a Job of the queue plain ask for so many devices a pod as an extended resource.
+func askingPlainly(devices string) func(*batchv1.Job) {
 	return func(b *batchv1.Job) {
 		b.Labels["kueue.x-k8s.io/queue-name"] = "plain"
 		b.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse(devices)}
@@ -134,7 +134,7 @@ var _ = Describe("The shape of a workload", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("may be a plain extended resource: on a device plugin's node, counted by Kueue alone", func(ctx context.Context) {
-		j := job{namespace: teamA, name: "plugin", change: plain("6")}
+		j := job{namespace: teamA, name: "plugin", change: askingPlainly("6")}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		c.submit(ctx, j)
 		pods := c.bound(ctx, j)
@@ -144,7 +144,7 @@ var _ = Describe("The shape of a workload", Ordered, ContinueOnFailure, func() {
 		Expect(wl.Status.Admission.PodSetAssignments[0].ResourceUsage["nvidia.com/gpu"]).To(Equal(resource.MustParse("6")))
 		Expect(c.placement(ctx, j).Spec.PodSets[0].Flavor).To(Equal("plugin"))
 
-		k := job{namespace: teamA, name: "full", change: plain("8")}
+		k := job{namespace: teamA, name: "full", change: askingPlainly("8")}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, k) })
 		c.submit(ctx, k)
 		Eventually(func(g Gomega) {
@@ -160,11 +160,11 @@ var _ = Describe("The shape of a workload", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("may be a plain extended resource that a DeviceClass serves, pods side by side and never too many", func(ctx context.Context) {
-		full := job{namespace: teamA, name: "full-plugin", change: plain("8")}
+		full := job{namespace: teamA, name: "full-plugin", change: askingPlainly("8")}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, full) })
 		c.submit(ctx, full)
 		c.bound(ctx, full)
-		j := job{namespace: teamA, name: "served", pods: 4, change: plain("2")}
+		j := job{namespace: teamA, name: "served", pods: 4, change: askingPlainly("2")}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		c.submit(ctx, j)
 		pods := c.bound(ctx, j)
