@@ -136,7 +136,7 @@ func (c *cluster) turnReady(ctx context.Context, j job) {
 // admitByAnOldCheck makes Kueue admit a Job on a check that was turned Ready for its reservation before this one: while no
 // manager runs, its quota is taken back, the check is written as the manager would have, late, and Kueue reserves and
 // admits in one patch. It returns the key of the new reservation. The manager stays stopped.
-func (c *cluster) admitByAnOldCheck(ctx context.Context, j job) *v1alpha1.PlacementKey {
+func (c *cluster) admitByAnOldCheck(ctx context.Context, j job, between ...func()) *v1alpha1.PlacementKey {
 	GinkgoHelper()
 	Expect(c.StopManager(ctx)).To(Succeed())
 	wl := c.workload(ctx, j)
@@ -148,6 +148,9 @@ func (c *cluster) admitByAnOldCheck(ctx context.Context, j job) *v1alpha1.Placem
 	}).Should(BeFalse())
 	if before != nil { // a key has whole seconds
 		Eventually(time.Now).Should(BeTemporally(">", before.ReservedAt.Add(time.Second)))
+	}
+	for _, do := range between { // while it holds nothing
+		do()
 	}
 	c.turnReady(ctx, j)
 	c.setActive(ctx, c.workload(ctx, j), true)
@@ -224,60 +227,36 @@ var _ = Describe("A check that was turned Ready for an older reservation", Order
 		Expect(slices.Collect(maps.Keys(f.ungated))).To(HaveLen(6))
 	})
 
-	It("lets no pod go while the devices are another Job's, and says so", func(ctx context.Context) {
-		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](15) })
-		DeferCleanup(func(ctx context.Context) {
-			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Release.WaitSeconds = ptr.To[int32](600) })
-		})
-		holder := job{namespace: teamA, name: "holder", gpus: 8, change: onNode("h100-0")}
-		DeferCleanup(func(ctx context.Context) { c.remove(ctx, holder) })
-		c.submit(ctx, holder)
-		theirs := c.devicesOf(ctx, &c.bound(ctx, holder)[0])
-		Expect(theirs).To(HaveLen(8))
-
+	It("lets no pod go while somebody else has a device, gives the quota back at once, and says so", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "early", pods: 2, gpus: 4, change: onNode("h100-0")}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 		f := c.watchFence(ctx, teamA)
 		c.submit(ctx, j)
-		waits := func(g Gomega) {
-			p := c.placement(ctx, j)
-			g.Expect(p).NotTo(BeNil())
-			g.Expect(p.Spec.Key).To(BeNil())
-			g.Expect(p.Status.Record).NotTo(BeNil())
-			g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
-			g.Expect(p.Status.Record.Message).To(ContainSubstring("node h100-0: 8 of 8 devices are in use, a pod asks for 4"))
-			g.Expect(p.Status.Record.Standings[0].Reasons).To(ContainElement(HaveField("Reason", v1alpha1.ReasonDevicesInUse)))
-		}
-		Eventually(waits).Should(Succeed(), func() string { return c.story(ctx, j) })
-		Expect(meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeTrue())
+		first := c.bound(ctx, j)
+		device := c.devicesOf(ctx, &first[0])[0]
 
-		c.admitByAnOldCheck(ctx, j)
+		var thief *corev1.Pod
+		c.admitByAnOldCheck(ctx, j, func() {
+			Eventually(func() []corev1.Pod { return c.podsOf(ctx, j) }).WithTimeout(late).Should(BeEmpty())
+			thief = c.steal(ctx, device)
+		})
 		Expect(c.StartManager(ctx)).To(Succeed())
-		var pods []corev1.Pod
-		Eventually(func() int { pods = c.podsOf(ctx, j); return len(pods) }).WithTimeout(late).Should(Equal(2), func() string { return c.story(ctx, j) })
-		Consistently(func(g Gomega) {
-			for _, p := range c.podsOf(ctx, j) {
-				g.Expect(observe.Gated(&p)).To(BeTrue())
-				g.Expect(p.Status.ResourceClaimStatuses).To(BeEmpty(), "nothing is cut from devices that it does not have")
-			}
-		}).Should(Succeed())
-		Eventually(waits).Should(Succeed(), func() string { return c.story(ctx, j) })
-		status, out := c.explainAs(ctx, c.Admin(), "pod/"+pods[0].Name, "-n", teamA)
-		Expect(status).To(BeZero(), out)
-		Expect(out).To(ContainSubstring("8 of 8 devices are in use"))
 
-		By("taking its quota back when it has waited for as long as the policy says")
 		wl := c.workload(ctx, j)
 		Eventually(func() []string { return c.events(ctx, teamA, "Workload", wl.Name) }).WithTimeout(late).
-			Should(ContainElement(And(HavePrefix("ReleaseTimeout: "), ContainSubstring("h100-0"))))
-		Eventually(func() []corev1.Pod { return c.podsOf(ctx, j) }).Should(BeEmpty())
-		for i := range pods {
-			Expect(f.ungated).NotTo(HaveKey(pods[i].UID))
-		}
-		Expect(c.devicesOf(ctx, &c.podsOf(ctx, holder)[0])).To(Equal(theirs))
+			Should(ContainElement(And(HavePrefix("ForeignUse: "), ContainSubstring("h100-0"))), func() string { return c.story(ctx, j) })
+		Eventually(func(g Gomega) {
+			p := c.placement(ctx, j)
+			g.Expect(p.Spec.Key).To(BeNil())
+			g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
+			g.Expect(p.Status.Record.Standings[0].Reasons).To(ContainElement(HaveField("Reason", v1alpha1.ReasonForeignUse)))
+			g.Expect(meta.IsStatusConditionTrue(c.workload(ctx, j).Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
+			g.Expect(c.podsOf(ctx, j)).To(BeEmpty())
+		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
+		Expect(f.ungated).To(HaveLen(2), "only the first two pods have lost their gate")
 
-		By("placing it once the devices are free")
-		c.remove(ctx, holder)
+		By("placing it once the device is free")
+		c.giveBack(ctx, thief)
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
 	})
 

@@ -105,7 +105,6 @@ func (c *cluster) applyInactive(ctx context.Context, j job) {
 		"metadata": map[string]any{"namespace": wl.Namespace, "name": wl.Name}, "spec": map[string]any{"active": false},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	//nolint:staticcheck // the bytes are what a manifest would say
 	Expect(c.Patch(ctx, wl, client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("gitops"))).To(Succeed())
 }
 
