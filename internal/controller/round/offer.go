@@ -32,6 +32,9 @@ const (
 	closeAfter = 20 * time.Second
 )
 
+// maxRest is how long at most an offer that Kueue has not taken is closed: Kueue may be away, or wait for pods to be ready.
+const maxRest = time.Minute
+
 // maxVictims is how many victims a Placement remembers.
 const maxVictims = 256
 
@@ -346,7 +349,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 			retry.Count = s.Retry.Count + 1
 		}
 		s.Retry = retry
-		eviction.Close(s, open(c.Plan), t.now, t.now.Add(eviction.Backoff(p.Spec.Retry, retry.Count)))
+		eviction.Close(s, open(c.Plan), t.now, t.now.Add(min(eviction.Backoff(p.Spec.Retry, retry.Count), maxRest)))
 	})
 	if err != nil {
 		return true, err
