@@ -142,11 +142,15 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 		t.forgetOffer(wl)
 		return nil
 	}
-	asks, err := t.asks(ctx, w)
+	var unread error
+	asks, err := t.asks(ctx, w, &unread)
 	if err != nil {
 		return err
 	}
 	choice := t.Decider.Choose(ctx, t.devices, t.quota, asks)
+	if unread != nil { // a choice without a flavor's labels is none
+		return unread
+	}
 	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
 	if u := choice.Decision.Until; !u.IsZero() && (t.until.IsZero() || u.Before(t.until)) {
 		t.until = u
@@ -165,20 +169,19 @@ func inNamespace(head string, wl *kueue.Workload) string {
 	return ""
 }
 
-// asks gathers what a choice needs.
-func (t *turns) asks(ctx context.Context, w *waiting) (*admission.Waiter, error) {
+// asks gathers what a choice needs. What cannot be read while it is made is put into unread.
+func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission.Waiter, error) {
 	requests := Requests{Client: t.Client, Policies: t.Policies}
 	req, err := requests.Of(ctx, t.now, w.workload, w.managed.Policy)
 	if err != nil {
 		return nil, err
 	}
-	var failed error
 	asks := waiterOf(req, w.workload, w.managed, w.placement)
-	asks.Lookup = requests.flavor(ctx, &failed)
+	asks.Lookup = requests.flavor(ctx, unread)
 	if asks.Overhead, err = t.Policies.Overheads(ctx, w.workload); err != nil {
 		return nil, err
 	}
-	return asks, failed
+	return asks, nil
 }
 
 // waiterOf joins a Request with what is remembered of the wait.
