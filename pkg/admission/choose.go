@@ -83,6 +83,8 @@ type chooser struct {
 	out     Choice
 	// exhausted is the first stage that found no quota and on which every podset fits, with Kueue's answer.
 	exhausted *stage
+	// asks and looks count the questions to Kueue, and those to look for victims.
+	asks, looks int
 	// refused is the first decision that took candidates out: there is quota, and no room for all podsets at once.
 	refused *Decision
 	// quotaSays is the first answer that refused quota.
@@ -217,6 +219,9 @@ func (c *chooser) patience() time.Duration {
 // pass asks Kueue about what is left of the candidates. done says that the choice is made; again that some were dropped.
 func (c *chooser) pass(ctx context.Context) (again, done bool) {
 	for _, st := range c.stages() {
+		if c.asks >= maxAsks {
+			break
+		}
 		answer, about := c.grow(ctx, st)
 		if answer.Mode == quota.NoFit || answer.Mode == quota.Wait {
 			if c.quotaSays == nil {
@@ -370,7 +375,12 @@ func (c *chooser) closed() {
 		for _, options := range c.exhausted.options {
 			st.options = append(st.options, slices.DeleteFunc(slices.Clone(options), func(t trial) bool { return t.standing.Standing != v1alpha1.StandingFits }))
 		}
-		c.out.Plan = c.plan(st, len(c.request.Policy.Flavors))
+		for n := len(c.request.Policy.Flavors); n > 0; n-- {
+			if plan := c.plan(st, n); c.steerable(plan) {
+				c.out.Plan = plan
+				return
+			}
+		}
 		return
 	}
 	if c.quotaSays != nil {
@@ -387,6 +397,9 @@ func (c *chooser) closed() {
 		}
 	}
 	dec.Reason, dec.Message = v1alpha1.ReasonUndecided, "no flavor is open to it now: what fits is closed for it for a while, after a reservation that could not be kept"
+	if c.asks >= maxAsks {
+		dec.Message = "it has more alternatives than are looked at: the search was cut short"
+	}
 	if !slices.ContainsFunc(c.podSets, func(cand *candidates) bool { return len(cand.trials) > 0 }) {
 		dec.Reason, dec.Message = v1alpha1.ReasonQuotaExhausted, fmt.Sprintf("ClusterQueue %s has quota for no flavor of DevicePolicy %s", c.waiter.ClusterQueue.Name, c.request.Policy.Name)
 	}

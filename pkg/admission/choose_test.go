@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
 // firstAvailable asks for one pod with so many devices of either alternative.
@@ -184,6 +187,56 @@ func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
 	got := turnsOf(t, m, choicePolicy(t, nil), []func(*market, *flavors.Policy) *Waiter{ask("first", 0), ask("next", 100)}, nil)
 	if a, b := wordsOf(got[0]), wordsOf(got[1]); a != "main=h100@8 Fit" || b != "closed DevicesInUse" {
 		t.Errorf("the first has %s, the next %s", a, b)
+	}
+}
+
+// never is a Kueue that has quota for nobody and is not sure of it, and counts how often it is asked.
+type never struct{ asks, looks int }
+
+func (k *never) Active(string) bool { return true }
+
+func (k *never) Ask(_ context.Context, r quota.Request) quota.Answer {
+	if r.FitOnly {
+		k.asks++
+		return quota.Answer{Mode: quota.Wait, Message: "no"}
+	}
+	k.looks++
+	return quota.Answer{Mode: quota.Wait, Message: "no", Final: true}
+}
+
+func TestOneWorkloadAsksKueueABoundedNumberOfTimes(t *testing.T) {
+	m := newMarket(t, "h100=8 a100=8 other=8").with(map[string]string{"h": "h100:8", "a": "a100:8", "o": "other:8"})
+	var podSets []PodSet
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		ps := firstAvailable(2, 1)
+		ps.Name = name
+		podSets = append(podSets, ps)
+	}
+	k := &never{}
+	c := (&Decider{Matcher: flavors.NewMatcher()}).Choose(t.Context(), m.book.Snapshot(), k, m.waiter(choicePolicy(t, nil), "job", 0, podSets...))
+	if c.Decision.Reason != v1alpha1.ReasonQuotaExhausted || k.looks > maxLooks || k.asks > maxAsks+len(c.Decision.Standings)+maxStages {
+		t.Errorf("%s, after %d questions and %d looks for victims", wordsOf(c), k.asks, k.looks)
+	}
+	if k.looks < 2 {
+		t.Error("nothing was looked for")
+	}
+}
+
+func TestAWorkloadWithManyAffinityTermsIsOpenedWhatCanBeWritten(t *testing.T) {
+	m := newMarket(t, "h100=8 a100=8").with(map[string]string{"h": "h100:8", "a": "a100:8"}).uses("cq", "h100", "x", 100, 8).uses("cq", "a100", "y", 100, 8)
+	terms := make([]corev1.NodeSelectorTerm, 100)
+	for i := range terms {
+		terms[i].MatchExpressions = []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"h", "a", fmt.Sprint(i)}}}
+	}
+	w := m.waiter(choicePolicy(t, nil), "job", 0, pods(1, 8, func(ps *PodSet) {
+		ps.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}))
+	c := (&Decider{Matcher: flavors.NewMatcher()}).Choose(t.Context(), m.book.Snapshot(), m.snap(t), w)
+	if got := wordsOf(c); got != "main=h100@8 QuotaExhausted" {
+		t.Errorf("it has %s", got)
+	}
+	if err := w.Request.Policy.Steer(w.Workload, c.Plan); err != nil {
+		t.Error(err)
 	}
 }
 

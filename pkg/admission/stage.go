@@ -70,6 +70,9 @@ func (c *chooser) grow(ctx context.Context, st stage) (quota.Answer, asked) {
 	}
 	var answer quota.Answer
 	for n := 1; n <= longest; n++ {
+		if n > 1 && !c.steerable(c.plan(st, n)) {
+			break // the set is as large as it can be written
+		}
 		answer = c.ask(ctx, st, n)
 		if n == 1 && answer.Mode == quota.Preempt {
 			c.told(c.about(&answer, st), answer.Mode)
@@ -115,18 +118,27 @@ func (c *chooser) flavorOf(a *quota.Answer, podSet string) string {
 	return ""
 }
 
+// One choice asks Kueue at most maxAsks times, and has it look for victims at most maxLooks times: a Workload with many
+// podsets and alternatives must not hold up all others.
+const (
+	maxAsks  = 256
+	maxLooks = 32
+)
+
 // ask asks Kueue with the first n options of each podset, cheaply where that is enough.
 func (c *chooser) ask(ctx context.Context, st stage, n int) quota.Answer {
 	plan := c.plan(st, n)
-	a := c.fitOnly(ctx, plan)
-	if !a.Final {
+	a := askKueue(ctx, c.kueue, c.waiter, plan, true)
+	if c.asks++; !a.Final && c.looks < maxLooks {
+		c.looks++
 		a = askKueue(ctx, c.kueue, c.waiter, plan, false)
 	}
 	return a
 }
 
-func (c *chooser) fitOnly(ctx context.Context, plan flavors.Plan) quota.Answer {
-	return askKueue(ctx, c.kueue, c.waiter, plan, true)
+// steerable says whether a plan can be written into the Workload: one with many affinity terms of its own takes few flavors.
+func (c *chooser) steerable(plan flavors.Plan) bool {
+	return c.request.Policy.Steer(c.waiter.Workload.DeepCopy(), plan) == nil
 }
 
 // plan opens the first n options of each podset.

@@ -250,16 +250,23 @@ func (b *bench) change(name string, change func(*kueue.Workload)) {
 }
 
 // pod makes a pod that holds devices of a node; Kueue does not manage it.
-func (b *bench) pod(name, node string, devices ...int) {
+func (b *bench) pod(name, node string, devices ...int) { b.podOf("", name, node, devices...) }
+
+// podOf is pod, of a Job.
+func (b *bench) podOf(job types.UID, name, node string, devices ...int) {
 	b.t.Helper()
-	b.make(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}}})
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID(name), Controller: ptr.To(true)}}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("pod-" + name)}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}}}
+	if job != "" {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: string(job), UID: job, Controller: ptr.To(true)}}
+	}
+	b.make(p)
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: p.UID, Controller: ptr.To(true)}}}}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, i := range devices {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
 			Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: fmt.Sprintf("gpu-%d", i)})
 	}
-	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: types.UID(name)}}
+	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: p.UID}}
 	b.make(c)
 }
 

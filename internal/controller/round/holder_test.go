@@ -147,6 +147,36 @@ func TestTheClockStandsStillOnlyWhileAPromiseIsWaitedFor(t *testing.T) {
 	}
 }
 
+func TestWhatEndsOfAVictimIsForWhomItWasPreempted(t *testing.T) {
+	b := newBench(t, map[string]string{"h": "h100"}, nil)
+	b.waits("low", func(wl *kueue.Workload) { // it has lost its quota, and its pod is ending
+		wl.Spec.Active = ptr.To(false)
+		wl.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "low", UID: "job-low", Controller: ptr.To(true)}}
+	})
+	b.podOf("job-low", "low", "h", 0, 1, 2, 3, 4, 5, 6, 7)
+	b.waits("high", nil)
+	b.remembers("high", func(s *v1alpha1.PlacementStatus) { s.Victims = []string{"low"} })
+	b.waits("other", nil)
+	b.reserve("other", "h100")
+	b.settle(1)
+	if !steering.Deactivated(b.workload("other")) {
+		t.Errorf("another holds quota for what is ending for high: its check is %q", b.check("other"))
+	}
+	if got := b.open("high"); got != "high=h100" {
+		t.Errorf("open to high is %q", got)
+	}
+	b.reserve("high", "h100")
+	b.settle(2)
+	if p := b.placement("high"); len(p.Spec.PodSets) != 1 || p.Status.Record.Reason != v1alpha1.ReasonDevicesFreeing {
+		t.Errorf("high is promised %+v: %+v", p.Spec.PodSets, p.Status.Record)
+	}
+	b.goes("low")
+	b.settle(3)
+	if p := b.placement("high"); b.check("high") != "Ready every pod has a place that is kept for it" || len(p.Status.Victims) > 0 {
+		t.Errorf("the check is %q, its victims are %v", b.check("high"), p.Status.Victims)
+	}
+}
+
 // ends has a pod be terminating, with so many seconds after noon to do so.
 func (b *bench) ends(name string, seconds int) {
 	b.t.Helper()

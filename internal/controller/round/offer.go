@@ -32,6 +32,9 @@ const (
 	closeAfter = 20 * time.Second
 )
 
+// maxRest is how long at most an offer that Kueue has not taken is closed: Kueue may be away, or wait for pods to be ready.
+const maxRest = time.Minute
+
 // maxVictims is how many victims a Placement remembers.
 const maxVictims = 256
 
@@ -139,11 +142,15 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 		t.forgetOffer(wl)
 		return nil
 	}
-	asks, err := t.asks(ctx, w)
+	var unread error
+	asks, err := t.asks(ctx, w, &unread)
 	if err != nil {
 		return err
 	}
 	choice := t.Decider.Choose(ctx, t.devices, t.quota, asks)
+	if unread != nil { // a choice without a flavor's labels is none
+		return unread
+	}
 	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
 	if u := choice.Decision.Until; !u.IsZero() && (t.until.IsZero() || u.Before(t.until)) {
 		t.until = u
@@ -162,20 +169,19 @@ func inNamespace(head string, wl *kueue.Workload) string {
 	return ""
 }
 
-// asks gathers what a choice needs.
-func (t *turns) asks(ctx context.Context, w *waiting) (*admission.Waiter, error) {
+// asks gathers what a choice needs. What cannot be read while it is made is put into unread.
+func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission.Waiter, error) {
 	requests := Requests{Client: t.Client, Policies: t.Policies}
 	req, err := requests.Of(ctx, t.now, w.workload, w.managed.Policy)
 	if err != nil {
 		return nil, err
 	}
-	var failed error
 	asks := waiterOf(req, w.workload, w.managed, w.placement)
-	asks.Lookup = requests.flavor(ctx, &failed)
+	asks.Lookup = requests.flavor(ctx, unread)
 	if asks.Overhead, err = t.Policies.Overheads(ctx, w.workload); err != nil {
 		return nil, err
 	}
-	return asks, failed
+	return asks, nil
 }
 
 // waiterOf joins a Request with what is remembered of the wait.
@@ -346,7 +352,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 			retry.Count = s.Retry.Count + 1
 		}
 		s.Retry = retry
-		eviction.Close(s, open(c.Plan), t.now, t.now.Add(eviction.Backoff(p.Spec.Retry, retry.Count)))
+		eviction.Close(s, open(c.Plan), t.now, t.now.Add(min(eviction.Backoff(p.Spec.Retry, retry.Count), maxRest)))
 	})
 	if err != nil {
 		return true, err
