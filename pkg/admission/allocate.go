@@ -71,11 +71,11 @@ func (d *Decider) accepts(ctx context.Context, n *nodeFit, sh share, b book) boo
 	return true
 }
 
-// markDomain is that of an attribute which tells the allocator for which request a device was found, so that it need
-// not search. It is on no real device.
+// markDomain is that of an attribute which tells the allocator for which request, or on which flavor, a device was found.
+// It is on no real device.
 const markDomain = "check.plimsoll.dev"
 
-// markRequest makes a request take only the devices that were found for it.
+// markRequest makes a request take only the devices of a mark.
 func markRequest(r *resourcev1.DeviceRequest, index int) {
 	s := resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.attributes[%q].request == %d", markDomain, index)}}
 	if r.Exactly != nil {
@@ -90,18 +90,23 @@ func markRequest(r *resourcev1.DeviceRequest, index int) {
 // searchAllocator has the allocator search by itself, within a bound: for what only it models.
 func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([][]share, answer) {
 	var claims []*resourcev1.ResourceClaim
-	offer := map[ledger.DeviceID]int64{}
+	offer, byID := map[ledger.DeviceID]int64{}, map[ledger.DeviceID]*ledger.Device{}
 	for i, p := range parts {
+		group := sameFlavor(parts, i)
 		for _, w := range p.fit.wants {
 			for _, dev := range w.matching {
 				if w.given(dev, b) {
-					offer[dev.ID] = 0
+					offer[dev.ID], byID[dev.ID] = int64(group), dev
 				}
 			}
 		}
-		for pod := range p.k {
-			for c := range p.fit.specs {
-				claims = append(claims, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-%d-%d", i, pod, c)}, Spec: p.fit.specs[c]})
+		for c := range p.fit.specs {
+			spec := *p.fit.specs[c].DeepCopy()
+			for r := range spec.Devices.Requests {
+				markRequest(&spec.Devices.Requests[r], group)
+			}
+			for pod := range p.k {
+				claims = append(claims, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-%d-%d", i, c, pod)}, Spec: spec})
 			}
 		}
 	}
@@ -117,23 +122,42 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	shares := make([][]share, len(parts))
 	next := 0
 	for i, p := range parts {
-		for range p.k {
-			sh := make(share, len(p.fit.wants))
-			for c := range p.fit.specs {
+		shares[i] = make([]share, p.k)
+		for c := range p.fit.specs {
+			for pod := range p.k {
+				if shares[i][pod] == nil {
+					shares[i][pod] = make(share, len(p.fit.wants))
+				}
 				for _, r := range results[next].Devices.Results {
-					w := slices.IndexFunc(p.fit.wants, func(w want) bool { return w.Claim == c && w.Name == r.Request })
-					dev := n.device(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+					w := p.fit.want(c, r.Request)
+					dev := byID[ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}]
 					if w < 0 || dev == nil {
 						return nil, no
 					}
-					sh[w] = append(sh[w], dev)
+					shares[i][pod][w] = append(shares[i][pod][w], dev)
 				}
 				next++
 			}
-			shares[i] = append(shares[i], sh)
 		}
 	}
 	return shares, yes
+}
+
+// sameFlavor returns the first part that is on the flavor of part i: its devices are the same.
+func sameFlavor(parts []part, i int) int {
+	for j := range i {
+		if a, b := parts[j].fit.devices, parts[i].fit.devices; len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+			return j
+		}
+	}
+	return i
+}
+
+// want returns the index of the want that a claim's request is; -1 for none.
+func (n *nodeFit) want(claim int, request string) int {
+	return slices.IndexFunc(n.wants, func(w want) bool {
+		return w.Claim == claim && (w.Name == request || n.byNumber != "" && w.Name == string(n.byNumber))
+	})
 }
 
 // ask calls the allocator once. nil without an error is "does not fit".

@@ -107,16 +107,6 @@ func (n *nodeFit) requests() ledger.Amounts {
 	return r
 }
 
-// device returns one of the flavor's devices, lost ones included, or nil.
-func (n *nodeFit) device(id ledger.DeviceID) *ledger.Device {
-	for _, d := range n.devices {
-		if d.ID == id {
-			return d
-		}
-	}
-	return nil
-}
-
 // free returns how many of the matching devices are free in a book.
 func (n *nodeFit) free(b book) int {
 	c := 0

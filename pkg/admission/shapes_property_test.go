@@ -87,8 +87,22 @@ func drawClaim(t *rapid.T) resourcev1.ResourceClaimSpec {
 		spec = matching(spec, zone)
 	case 2:
 		spec = matching(spec, zone, "a")
+	case 3:
+		if single(spec) {
+			spec.Devices.Constraints = append(spec.Devices.Constraints, resourcev1.DeviceConstraint{DistinctAttribute: ptr.To(resourcev1.FullyQualifiedName(zone))})
+		}
 	}
 	return spec
+}
+
+// single says that each request is for one device: of several, kube-scheduler's allocator lets a value come twice.
+func single(spec resourcev1.ResourceClaimSpec) bool {
+	for _, r := range spec.Devices.Requests {
+		if r.Exactly != nil && r.Exactly.Count > 1 || slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.Count > 1 }) {
+			return false
+		}
+	}
+	return true
 }
 
 func drawPodSets(t *rapid.T) []PodSet {
@@ -256,7 +270,7 @@ func (b *bruteForce) selects(i int, w *flavors.Chosen, dev *ledger.Device) bool 
 func (b *bruteForce) constrained(i int, wants []flavors.Chosen, has [][]*ledger.Device) bool {
 	for c, claim := range b.r.PodSets[i].Shape.Claims {
 		for _, x := range claim.Spec.Devices.Constraints {
-			seen := sets.New[int64]()
+			seen, devices := sets.New[int64](), 0
 			for w := range wants {
 				if wants[w].Claim != c || len(x.Requests) > 0 && !slices.Contains(x.Requests, claim.Requests[wants[w].Request].Name) {
 					continue
@@ -267,9 +281,10 @@ func (b *bruteForce) constrained(i int, wants []flavors.Chosen, has [][]*ledger.
 						return false
 					}
 					seen.Insert(*z)
+					devices++
 				}
 			}
-			if seen.Len() > 1 {
+			if x.MatchAttribute != nil && seen.Len() > 1 || x.DistinctAttribute != nil && seen.Len() < devices {
 				return false
 			}
 		}

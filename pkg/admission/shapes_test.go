@@ -135,6 +135,15 @@ func TestShapes(t *testing.T) {
 			spec.Devices.Constraints = []resourcev1.DeviceConstraint{{DistinctAttribute: ptr.To(resourcev1.FullyQualifiedName(zone))}}
 			return spec
 		}())}, want: fits("main n c0/a 0", "main n c0/b 2")},
+		"distinctAttribute beside another podset on another flavor of one node": {
+			world: newWorld().node("n", "h100:1,a100:2", zones(2)),
+			podSets: []PodSet{shaped("one", 1, claiming(exactly("gpu", 1, is("model", "h100")))), shaped("two", 1, func() resourcev1.ResourceClaimSpec {
+				spec := claiming(exactly("a", 1, is("model", "a100")))
+				spec.Devices.Constraints = []resourcev1.DeviceConstraint{{DistinctAttribute: ptr.To(resourcev1.FullyQualifiedName(zone))}}
+				return spec
+			}())},
+			want: fits("one n c0/gpu 0", "two n c0/a 1"),
+		},
 		"a later podset takes the node that the earlier one can do without": {
 			world:   newWorld().node("big", "h100:8", nil).node("small", "h100:4", nil),
 			podSets: []PodSet{shaped("fours", 1, claiming(exactly("gpu", 4))), shaped("eight", 1, claiming(exactly("gpu", 8)))},

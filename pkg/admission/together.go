@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds of the search for places beside each other: how many combinations of options are tried, and how many mixes of
-// pods on one node are looked at for each.
+// pods on one node are looked at for all of them.
 const (
 	maxCombinations = 64
 	maxMixes        = 2000
@@ -24,13 +24,13 @@ func (d *Decider) together(ctx context.Context, r *Request, seats [][]trial, b b
 		return []v1alpha1.PlacementPodSet{placedPodSet(r, &r.PodSets[0], &seats[0][0], seats[0][0].nodes)}, yes
 	}
 	choice := make([]int, len(seats))
-	result := no
+	result, mixes := no, 0
 	for range maxCombinations {
 		chosen := make([]*trial, len(seats))
 		for i := range seats {
 			chosen[i] = &seats[i][choice[i]]
 		}
-		t := &table{decider: d, request: r, book: b, chosen: chosen, known: map[string]answer{}}
+		t := &table{decider: d, request: r, book: b, chosen: chosen, known: map[string]answer{}, mixes: &mixes}
 		nodes, a := t.seat(ctx)
 		if a == yes {
 			out := make([]v1alpha1.PlacementPodSet, len(seats))
@@ -94,7 +94,8 @@ type table struct {
 	fits  []map[string]*nodeFit
 	most  []map[string]int32
 	known map[string]answer
-	mixes int
+	// mixes counts those that were looked at, for all combinations of options.
+	mixes *int
 	// exhausted says that maxMixes was reached, unsure that a search on a node reached its own bound.
 	exhausted, unsure bool
 }
@@ -177,7 +178,7 @@ func (t *table) fitsOn(ctx context.Context, node string, m mix) bool {
 	key := fmt.Sprint(node, m)
 	a, ok := t.known[key]
 	if !ok {
-		if t.mixes++; t.mixes > maxMixes {
+		if *t.mixes++; *t.mixes > maxMixes {
 			t.exhausted = true
 			return false
 		}

@@ -74,7 +74,7 @@ type byCount struct {
 // promiseByCount records such promises. A pod that was given devices hands over as many of its podset's, whichever they
 // are; and where it was given another's, that one has what it gave up instead.
 func (b *Book) promiseByCount(promised map[DeviceID][]Holder, list []byCount) {
-	slices.SortFunc(list, func(x, y byCount) int {
+	slices.SortStableFunc(list, func(x, y byCount) int {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.holder.UID, y.holder.UID))
 	})
 	type need struct {
