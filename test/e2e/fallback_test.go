@@ -258,6 +258,7 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 		c.started(ctx, nine)
 		Eventually(func(g Gomega) {
 			wl := c.workload(ctx, nine)
+			g.Expect(wl).NotTo(BeNil())
 			g.Expect(wl.Spec.Active).To(Equal(ptr.To(false)))
 			g.Expect(wl.Annotations).To(HaveKeyWithValue(v1alpha1.RejectedAnnotation, string(v1alpha1.ReasonNotEnoughDevices)))
 			g.Expect(wl.Annotations).NotTo(HaveKey(v1alpha1.SteeringAnnotation), "nothing brings it back")

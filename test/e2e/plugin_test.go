@@ -53,7 +53,7 @@ func (c *cluster) addPlugin(ctx context.Context) {
 		Expect(c.Create(ctx, node)).To(Succeed())
 	}
 	for _, name := range []string{"plugin-h100", "plugin-a100"} {
-		dp.Spec.Flavors = append(dp.Spec.Flavors, v1alpha1.PolicyFlavor{Name: name, Selectors: celSelector(`device.driver == "none.example.com"`)})
+		dp.Spec.Flavors = append(dp.Spec.Flavors, v1alpha1.PolicyFlavor{Name: name, Selectors: celSelector(`device.driver == "` + name + `.example.com"`)})
 		quotas := kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(name)}
 		for _, r := range covered {
 			quotas.Resources = append(quotas.Resources, kueue.ResourceQuota{Name: r, NominalQuota: resource.MustParse("1Ti")})
