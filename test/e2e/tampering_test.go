@@ -69,18 +69,15 @@ var _ = Describe("Tampering with templates and claims that no admission policy s
 
 	DescribeTable("before the manager has written anything is found out, and the Job runs once it stops",
 		func(ctx context.Context, told string, tamper func(ctx context.Context, as client.Client, p *corev1.Pod)) {
-			holder := job{namespace: teamA, name: "holder", gpus: 8, change: onNode("h100-0")}
-			DeferCleanup(func(ctx context.Context) { c.remove(ctx, holder) })
-			c.submit(ctx, holder)
-			c.bound(ctx, holder)
 			j := job{namespace: teamA, name: "early", gpus: 2, change: onNode("h100-0")}
 			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
 			c.submit(ctx, j)
-			Eventually(func(g Gomega) {
-				p := c.placement(ctx, j)
-				g.Expect(p).NotTo(BeNil())
-				g.Expect(c.workload(ctx, j).Status.AdmissionChecks).NotTo(BeEmpty())
-			}).Should(Succeed())
+			c.bound(ctx, j)
+			c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Mode = v1alpha1.ModeFrozen })
+			thaw := func(ctx context.Context) {
+				c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Mode = v1alpha1.ModeEnforce })
+			}
+			DeferCleanup(thaw)
 			c.admitByAnOldCheck(ctx, j) // a gated pod, and no devices for it yet
 			Expect(c.StartManager(ctx)).To(Succeed())
 			var pods []corev1.Pod
@@ -94,7 +91,7 @@ var _ = Describe("Tampering with templates and claims that no admission policy s
 				g.Expect(claims.Items).To(ContainElement(WithTransform(func(r resourcev1.ResourceClaim) any { return observe.ControllerOf(&r) }, Equal(pod.UID))))
 			}).Should(Succeed())
 			Consistently(func() bool { return observe.Gated(&c.podsOf(ctx, j)[0]) }).Should(BeTrue())
-			c.remove(ctx, holder)
+			thaw(ctx)
 			expectCaught(ctx, j, pod, told)
 			c.expectAsPromised(ctx, j, c.bound(ctx, j))
 			c.expectOnlyGranted(ctx)
