@@ -19,11 +19,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
 
-// plain is the name under which device plugins list GPUs and Jobs ask for them; plugin is the queue, with its check and its
+// gpuName is the name under which device plugins list GPUs and Jobs ask for them; plugin is the queue, with its check and its
 // policy, of those Jobs.
 const (
-	plain  = "nvidia.com/gpu"
-	plugin = "plugin"
+	gpuName = "nvidia.com/gpu"
+	plugin  = "plugin"
 )
 
 // addPlugin gives the cluster two flavors of one node with eight devices each that a device plugin serves, plugin-h100 and
@@ -31,19 +31,19 @@ const (
 func (c *cluster) addPlugin(ctx context.Context) {
 	GinkgoHelper()
 	dp := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
-	dp.Spec.QuotaResource = plain
+	dp.Spec.QuotaResource = gpuName
 	dp.Spec.Fallback.AfterSeconds = ptr.To[int32](5)
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: plugin}}}
-	covered := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-1Gi", plain}
+	covered := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-1Gi", gpuName}
 	group := kueue.ResourceGroup{CoveredResources: covered}
 	for name, pages := range map[string]string{"plugin-h100": "8Gi", "plugin-a100": "64Gi"} {
 		labels := map[string]string{"plimsoll.dev/flavor-" + name: "true"}
 		Expect(c.Create(ctx, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.ResourceFlavorSpec{NodeLabels: labels}})).To(Succeed())
 		has := corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"), corev1.ResourcePods: resource.MustParse("110"),
-			"hugepages-1Gi": resource.MustParse(pages), plain: resource.MustParse("8"),
+			"hugepages-1Gi": resource.MustParse(pages), gpuName: resource.MustParse("8"),
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
 		for k, v := range labels {
@@ -78,7 +78,7 @@ func plainly(devices, pages int) func(*batchv1.Job) {
 	return func(b *batchv1.Job) {
 		b.Labels["kueue.x-k8s.io/queue-name"] = plugin
 		r := &b.Spec.Template.Spec.Containers[0].Resources
-		r.Limits = corev1.ResourceList{plain: resource.MustParse(strconv.Itoa(devices))}
+		r.Limits = corev1.ResourceList{gpuName: resource.MustParse(strconv.Itoa(devices))}
 		if pages > 0 {
 			r.Limits["hugepages-1Gi"] = resource.MustParse(strconv.Itoa(pages) + "Gi")
 		}

@@ -146,7 +146,7 @@ func (c *cluster) reservations(ctx context.Context, h *history, j job) (had []re
 		since := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadQuotaReserved).LastTransitionTime.Time
 		var r reservation
 		for _, a := range o.Status.Admission.PodSetAssignments {
-			for _, name := range []corev1.ResourceName{"gpus", plain} {
+			for _, name := range []corev1.ResourceName{"gpus", gpuName} {
 				if used, ok := a.ResourceUsage[name]; ok {
 					r.Flavor, r.Gpus = string(a.Flavors[name]), r.Gpus+used.Value()
 				}
