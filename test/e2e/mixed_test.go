@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+)
+
+// mixedSeed is an environment variable with the seed of the mixed load; without it the seed is Ginkgo's, which it prints.
+const mixedSeed = "PLIMSOLL_MIXED_SEED"
+
+func seedOfMix() int64 {
+	GinkgoHelper()
+	if s := os.Getenv(mixedSeed); s != "" {
+		seed, err := strconv.ParseInt(s, 10, 64)
+		Expect(err).NotTo(HaveOccurred(), mixedSeed)
+		return seed
+	}
+	return GinkgoRandomSeed()
+}
+
+const (
+	mixedJobs = 60
+	// mixedBound is how long all of them may take. It is no measure: it ends a spec in which something stands still.
+	mixedBound = 8 * time.Minute
+	// maxUnschedulable is how long a released pod may be unschedulable.
+	maxUnschedulable = 10 * time.Second
+)
+
+// outage is a node that was taken away from new pods, from one time to another.
+type outage struct {
+	node     string
+	from, to time.Time
+}
+
+// done returns how many Jobs of a mixed load have completed. It expects that none has failed.
+func (c *cluster) done(ctx context.Context) int {
+	GinkgoHelper()
+	list := &batchv1.JobList{}
+	Expect(c.List(ctx, list)).To(Succeed())
+	n := 0
+	for i := range list.Items {
+		if list.Items[i].Status.CompletionTime != nil {
+			n++
+		}
+		for _, cond := range list.Items[i].Status.Conditions {
+			Expect(cond.Type).NotTo(Equal(batchv1.JobFailed), list.Items[i].Name)
+		}
+	}
+	return n
+}
+
+// waitDone waits until so many Jobs have completed.
+func (c *cluster) waitDone(ctx context.Context, n int, all []mixedJob, until time.Time) {
+	GinkgoHelper()
+	Eventually(func() int { return c.done(ctx) }).WithTimeout(time.Until(until)).Should(BeNumerically(">=", n), func() string { return c.left(ctx, all) })
+	GinkgoWriter.Printf("%s: %d are done\n", time.Now().Format(time.TimeOnly), n)
+}
+
+// left tells about the Jobs that have not completed.
+func (c *cluster) left(ctx context.Context, all []mixedJob) string {
+	var b strings.Builder
+	for _, m := range all {
+		have := &batchv1.Job{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: m.name}, have); err == nil && have.Status.CompletionTime != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%s/%s (%s, %d pods): %s\n", m.namespace, m.name, m.shape, m.pods, c.story(ctx, m.job))
+	}
+	return b.String()
+}
+
+// taintPool taints every device that a node publishes, or takes the taints away.
+func (c *cluster) taintPool(ctx context.Context, node string, taints ...resourcev1.DeviceTaint) {
+	GinkgoHelper()
+	list := &resourcev1.ResourceSliceList{}
+	Expect(c.List(ctx, list)).To(Succeed())
+	for i := range list.Items {
+		s := &list.Items[i]
+		if ptr.Deref(s.Spec.NodeName, "") != node {
+			continue
+		}
+		patch := client.MergeFrom(s.DeepCopy())
+		for k := range s.Spec.Devices {
+			s.Spec.Devices[k].Taints = taints
+		}
+		Expect(c.Patch(ctx, s, patch)).To(Succeed())
+	}
+}
+
+// past is what had become of one Workload up to a moment.
+type past struct {
+	places  []string // the nodes of its last promise
+	opened  time.Time
+	evicted bool
+	why     string
+	bound   map[types.UID]bool // its pods
+}
+
+// happened says whether a node that was taken away explains that a Workload was evicted: it had a place there that not all of
+// its pods had taken, or it was given quota when that was about to be its place.
+func (p *past) happened(at time.Time, outages []outage) bool {
+	runs := len(p.bound) > 0
+	for _, bound := range p.bound {
+		runs = runs && bound
+	}
+	return !runs && slices.ContainsFunc(outages, func(o outage) bool {
+		// the manager learns of either end a moment after it was written
+		if !at.After(o.from) || at.After(o.to.Add(time.Second)) {
+			return false
+		}
+		return slices.Contains(p.places, o.node) || len(p.places) == 0 && p.opened.Before(o.from.Add(time.Second))
+	})
+}
+
+// evictions returns what was evicted, by anyone, although nothing had happened to it, and what was for a node that was taken
+// away.
+func evictions(h *history, outages []outage) (unexplained, explained []string) {
+	pasts := map[string]*past{}
+	of := func(namespace, name string) *past {
+		key := namespace + "/" + name
+		if pasts[key] == nil {
+			pasts[key] = &past{bound: map[types.UID]bool{}}
+		}
+		return pasts[key]
+	}
+	each(h, func(o client.Object, gone bool, seen time.Time) {
+		switch o := o.(type) {
+		case *corev1.Pod:
+			p := of(o.Namespace, o.Annotations["kueue.x-k8s.io/workload"])
+			if p.bound[o.UID] = o.Spec.NodeName != ""; gone {
+				delete(p.bound, o.UID)
+			}
+		case *v1alpha1.Placement:
+			p := of(o.Namespace, o.Name)
+			if o.Spec.Key != nil {
+				slots, _ := promisedOn(o)
+				p.places = slices.Sorted(maps.Keys(slots))
+			}
+			if o.Status.Retry != nil {
+				p.why = string(o.Status.Retry.Reason) + ": " + o.Status.Retry.Message
+			}
+		case *kueue.Workload:
+			p := of(o.Namespace, o.Name)
+			if o.Annotations[v1alpha1.AllowedFlavorsAnnotation] != "" && !reservedNow(o) {
+				p.opened = seen
+			}
+			evicted := !gone && (meta.IsStatusConditionTrue(o.Status.Conditions, kueue.WorkloadEvicted) ||
+				o.Annotations[v1alpha1.SteeringAnnotation] != "" || !ptr.Deref(o.Spec.Active, true))
+			began := evicted && !p.evicted
+			if p.evicted = evicted; !began {
+				return
+			}
+			what := fmt.Sprintf("%s %s/%s: %s (last places %v, opened %s)", seen.Format(time.StampMilli), o.Namespace, o.Name, p.why, p.places, p.opened.Format(time.StampMilli))
+			if p.happened(seen, outages) {
+				explained = append(explained, what)
+			} else {
+				unexplained = append(unexplained, what)
+			}
+		}
+	})
+	return unexplained, explained
+}
+
+// unschedulable returns, of the pods that were unschedulable once no gate held them, for how long at most.
+func unschedulable(h *history) map[string]time.Duration {
+	since, out := map[types.UID]time.Time{}, map[string]time.Duration{}
+	each(h, func(p *corev1.Pod, gone bool, seen time.Time) {
+		if from, ok := since[p.UID]; ok {
+			name := p.Namespace + "/" + p.Name
+			out[name] = max(out[name], seen.Sub(from))
+		}
+		is := !gone && p.DeletionTimestamp == nil && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		})
+		if _, was := since[p.UID]; is && !was {
+			since[p.UID] = seen
+		} else if !is {
+			delete(since, p.UID)
+		}
+	})
+	return out
+}
+
+// expectNothingLeft waits until no queue has quota in use, nobody holds a device, and nothing is promised.
+func (c *cluster) expectNothingLeft(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		queues := &kueue.ClusterQueueList{}
+		g.Expect(c.List(ctx, queues)).To(Succeed())
+		for _, q := range queues.Items {
+			for _, f := range slices.Concat(q.Status.FlavorsReservation, q.Status.FlavorsUsage) {
+				for _, r := range f.Resources {
+					g.Expect(r.Total.IsZero()).To(BeTrue(), "%s has %s %s of %s", q.Name, r.Total.String(), r.Name, f.Name)
+				}
+			}
+		}
+		promises := &v1alpha1.PlacementList{}
+		g.Expect(c.List(ctx, promises)).To(Succeed())
+		for _, p := range promises.Items {
+			g.Expect(p.Spec.Key).To(BeNil(), p.Name)
+		}
+		g.Expect(held(c.book(ctx))).To(BeEmpty())
+	}).WithTimeout(late).Should(Succeed())
+}
+
+// runMixed runs a mixed load with a cordon and a taint on its way. at is called when so many Jobs have completed.
+func (c *cluster) runMixed(ctx context.Context, at map[int]func()) {
+	GinkgoHelper()
+	seed, began := seedOfMix(), time.Now()
+	until := began.Add(mixedBound)
+	GinkgoWriter.Printf("seed %d (%s)\n", seed, mixedSeed)
+	all := mix(seed, mixedJobs)
+	h := c.history()
+	DeferCleanup(func(ctx context.Context) {
+		for _, ns := range []string{teamA, teamB, teamC} {
+			Expect(c.DeleteAllOf(ctx, &batchv1.Job{}, client.InNamespace(ns), client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+			for _, m := range all {
+				for _, t := range m.templates {
+					Expect(client.IgnoreNotFound(c.Delete(ctx, t))).To(Succeed())
+				}
+			}
+			Eventually(func(g Gomega) {
+				pods := &corev1.PodList{}
+				g.Expect(c.List(ctx, pods, client.InNamespace(ns))).To(Succeed())
+				g.Expect(pods.Items).To(BeEmpty())
+			}).WithTimeout(late).Should(Succeed())
+		}
+	})
+	for _, m := range all {
+		for _, t := range m.templates {
+			Expect(c.Create(ctx, t.DeepCopy())).To(Succeed())
+		}
+		Expect(c.Create(ctx, m.object())).To(Succeed())
+	}
+
+	outages := []outage{{node: "h100-1"}, {node: "h100-2"}}
+	steps := map[int]func(){
+		mixedJobs / 3: func() {
+			outages[0].from, outages[1].from = time.Now(), time.Now()
+			c.takeNode(ctx, cordoned, outages[0].node)
+			c.taintPool(ctx, outages[1].node, resourcev1.DeviceTaint{Key: "example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule})
+		},
+		2 * mixedJobs / 3: func() {
+			c.bringNode(ctx, cordoned, outages[0].node)
+			c.taintPool(ctx, outages[1].node)
+			outages[0].to, outages[1].to = time.Now(), time.Now()
+		},
+		mixedJobs: func() {},
+	}
+	for _, n := range slices.Sorted(maps.Keys(merged(steps, at))) {
+		c.waitDone(ctx, n, all, until)
+		for _, of := range []map[int]func(){steps, at} {
+			if step := of[n]; step != nil {
+				step()
+			}
+		}
+	}
+	GinkgoWriter.Printf("all %d Jobs were done after %s\n", mixedJobs, time.Since(began).Round(time.Second))
+	c.expectNothingLeft(ctx)
+	c.expectNothingDoubled(ctx, h)
+	unexplained, explained := evictions(h, outages)
+	GinkgoWriter.Printf("evicted for a node that was taken away: %d\n%s\n", len(explained), strings.Join(explained, "\n"))
+	waited := unschedulable(h)
+	GinkgoWriter.Printf("released and unschedulable for a while: %v\n", waited)
+	Expect(unexplained).To(BeEmpty(), "evicted although nothing had happened to them")
+	for pod, d := range waited {
+		Expect(d).To(BeNumerically("<=", maxUnschedulable), pod)
+	}
+}
+
+func merged(of ...map[int]func()) map[int]func() {
+	out := map[int]func(){}
+	for _, m := range of {
+		maps.Copy(out, m)
+	}
+	return out
+}
+
+var _ = Describe("Sixty mixed Jobs of three tenants", Ordered, ContinueOnFailure, func() {
+	var c *cluster
+	BeforeAll(func(ctx context.Context) {
+		c = startCluster(ctx)
+		c.setPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Fallback.AfterSeconds = ptr.To[int32](5) })
+	})
+
+	It("all finish, whatever is cordoned and tainted on the way", func(ctx context.Context) {
+		c.runMixed(ctx, nil)
+	})
+
+	It("all finish though the manager is killed twice", func(ctx context.Context) {
+		killed := func() {
+			Expect(c.KillManager(ctx)).To(Succeed())
+			Expect(c.StartManager(ctx)).To(Succeed())
+		}
+		c.runMixed(ctx, map[int]func(){mixedJobs / 4: killed, mixedJobs / 2: killed})
+	})
+
+	It("are told apart: who was evicted for a node, and who for nothing", func() {
+		at := time.Unix(1000, 0)
+		workload := func(name string, change func(*kueue.Workload)) *kueue.Workload {
+			wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+			change(wl)
+			return wl
+		}
+		placed := func(name, node string) *v1alpha1.Placement {
+			p := &v1alpha1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+			p.Spec.Key = &v1alpha1.PlacementKey{}
+			p.Spec.PodSets = []v1alpha1.PlacementPodSet{{Nodes: []v1alpha1.PlacementNode{{Name: node, Slots: 1}}}}
+			return p
+		}
+		nonce := func(wl *kueue.Workload) { wl.Annotations = map[string]string{v1alpha1.SteeringAnnotation: "x"} }
+		running := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", Annotations: map[string]string{"kueue.x-k8s.io/workload": "runs"}}}
+		running.Spec.NodeName = "gone"
+		var versions []version
+		for i, o := range []client.Object{
+			placed("there", "gone"), placed("runs", "gone"), placed("elsewhere", "stays"), running,
+			workload("there", nonce), workload("runs", nonce), workload("elsewhere", nonce),
+		} {
+			versions = append(versions, version{revision: uint64(i), object: o, seen: at.Add(time.Duration(i+1) * time.Millisecond)}) //nolint:gosec // small
+		}
+		unexplained, explained := evictions(&history{versions: versions}, []outage{{node: "gone", from: at, to: at.Add(time.Minute)}})
+		Expect(unexplained).To(ConsistOf(ContainSubstring("ns/runs"), ContainSubstring("ns/elsewhere")))
+		Expect(explained).To(ConsistOf(ContainSubstring("ns/there")))
+	})
+
+	It("are told apart: who was unschedulable for long", func() {
+		at := time.Unix(1000, 0)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p"}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		gated := pod.DeepCopy()
+		gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: v1alpha1.PlacementGate}}
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName = "n"
+		h := &history{}
+		for i, o := range []client.Object{gated, pod, bound} {
+			h.versions = append(h.versions, version{revision: uint64(i), object: o, seen: at.Add(time.Duration(i) * time.Minute)}) //nolint:gosec // small
+		}
+		Expect(unschedulable(h)).To(Equal(map[string]time.Duration{"ns/p": time.Minute}))
+	})
+})
