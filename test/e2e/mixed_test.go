@@ -89,8 +89,8 @@ func (c *cluster) left(ctx context.Context, all []mixedJob) string {
 	return b.String()
 }
 
-// taintNodeDevices taints every device that a node publishes, or takes the taints away.
-func (c *cluster) taintNodeDevices(ctx context.Context, node string, taints ...resourcev1.DeviceTaint) {
+// taintPool taints every device that a node publishes, or takes the taints away.
+func (c *cluster) taintPool(ctx context.Context, node string, taints ...resourcev1.DeviceTaint) {
 	GinkgoHelper()
 	list := &resourcev1.ResourceSliceList{}
 	Expect(c.List(ctx, list)).To(Succeed())
@@ -258,11 +258,11 @@ func (c *cluster) runMixed(ctx context.Context, at map[int]func()) {
 		mixedJobs / 3: func() {
 			outages[0].from, outages[1].from = time.Now(), time.Now()
 			c.takeNode(ctx, cordoned, outages[0].node)
-			c.taintNodeDevices(ctx, outages[1].node, resourcev1.DeviceTaint{Key: "example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule})
+			c.taintPool(ctx, outages[1].node, resourcev1.DeviceTaint{Key: "example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule})
 		},
 		2 * mixedJobs / 3: func() {
 			c.bringNode(ctx, cordoned, outages[0].node)
-			c.taintNodeDevices(ctx, outages[1].node)
+			c.taintPool(ctx, outages[1].node)
 			outages[0].to, outages[1].to = time.Now(), time.Now()
 		},
 		mixedJobs: func() {},
