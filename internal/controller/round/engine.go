@@ -29,6 +29,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/eviction"
 	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
 	"github.com/plimsoll-dev/plimsoll/internal/metrics"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/placements"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/steering"
@@ -333,19 +334,22 @@ func (r *round) moveClocks(s *v1alpha1.PlacementStatus) {
 // victims learns whom Kueue was let preempt for whom among those that wait, or that hold quota and no place yet.
 func (r *round) victims(ctx context.Context, workloads []*kueue.Workload) error {
 	r.spoken = map[types.UID][]types.UID{}
+	waits := map[types.UID]bool{}
 	for _, wl := range workloads {
-		if finished(wl) || wl.DeletionTimestamp != nil {
-			continue
-		}
-		p, err := r.Store.Get(ctx, wl)
-		if err != nil {
-			return err
-		}
-		if p == nil {
+		waits[wl.UID] = !finished(wl) && wl.DeletionTimestamp == nil
+	}
+	list := &v1alpha1.PlacementList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list placements: %w", err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		owner := observe.ControllerOf(p)
+		if !waits[owner] {
 			continue
 		}
 		for _, uid := range p.Status.Victims {
-			r.spoken[wl.UID] = append(r.spoken[wl.UID], types.UID(uid))
+			r.spoken[owner] = append(r.spoken[owner], types.UID(uid))
 		}
 	}
 	return nil
