@@ -23,7 +23,7 @@ import (
 // policy, of those Jobs.
 const (
 	gpuName = "nvidia.com/gpu"
-	plugin  = "plugin"
+	plugin  = "plugin-two"
 )
 
 // addPlugin gives the cluster two flavors of one node with eight devices each that a device plugin serves, plugin-h100 and
