@@ -130,7 +130,7 @@ func TestChoices(t *testing.T) {
 		"more than any node has is rejected where the policy says so": {
 			market: everything(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed Reject NotEnoughDevices"},
 		"nothing is rejected for what came just now": {
-			market: everything(t).seen(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices"},
+			market: everything(t).seen(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices until=3m0s"},
 		"nothing is rejected while a flavor has no inventory": {
 			market: both(), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices"},
 		"a flavor that the queue does not list gives no hope": {
