@@ -144,7 +144,7 @@ func (c *chooser) try(ctx context.Context) {
 		}
 		cand := &candidates{podSet: ps, out: map[offerKey]bool{}}
 		for _, o := range c.request.Policy.Options(ps.Shape) {
-			t := c.Decider.try(ctx, c.snapshot, c.request, ps, o)
+			t := c.Decider.try(ctx, c.snapshot, c.request, ps.least(), o)
 			c.out.Decision.Standings = append(c.out.Decision.Standings, t.standing)
 			c.out.Decision.note(t.until)
 			if !c.waiter.lists(t.standing.Flavor) {
