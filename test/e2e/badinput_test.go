@@ -214,18 +214,8 @@ var _ = Describe("Bad input", Ordered, ContinueOnFailure, func() {
 			Expect(c.Create(ctx, j.object())).To(Succeed())
 			c.expectWaits(ctx, j, v1alpha1.ReasonClaimUnsupported, says)
 		},
-		Entry("firstAvailable", `spec.devices.requests["gpu"].firstAvailable is not supported yet`, func(d *resourcev1.DeviceClaim) {
-			d.Requests[0] = resourcev1.DeviceRequest{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "h100", DeviceClassName: "gpu.nvidia.com", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}}}
-		}),
-		Entry("constraints", `spec.devices.constraints is not supported yet`, func(d *resourcev1.DeviceClaim) {
-			d.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("gpu.nvidia.com/numaNode"))}}
-		}),
 		Entry("allocationMode All", `spec.devices.requests["gpu"].exactly.allocationMode All is not supported yet`, func(d *resourcev1.DeviceClaim) {
 			exactly(d).AllocationMode, exactly(d).Count = resourcev1.DeviceAllocationModeAll, 0
-		}),
-		Entry("several requests", `spec.devices.requests has 2 requests`, func(d *resourcev1.DeviceClaim) {
-			d.Requests = append(d.Requests, *d.Requests[0].DeepCopy())
-			d.Requests[1].Name = "more"
 		}),
 		Entry("capacity", `spec.devices.requests["gpu"].exactly.capacity is not supported yet`, func(d *resourcev1.DeviceClaim) {
 			exactly(d).Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}}
@@ -257,9 +247,6 @@ var _ = Describe("Bad input", Ordered, ContinueOnFailure, func() {
 		},
 		Entry("a claim by name", `spec.resourceClaims["gpu"].resourceClaimName is not supported yet`, func(b *batchv1.Job) {
 			b.Spec.Template.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: ptr.To("shared")}
-		}),
-		Entry("two claims", `spec.resourceClaims: 2 claims a pod are not supported yet`, func(b *batchv1.Job) {
-			b.Spec.Template.Spec.ResourceClaims = append(b.Spec.Template.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: ptr.To("unsupported")})
 		}),
 		Entry("required anti-affinity", `spec.affinity.podAntiAffinity is not supported yet`, func(b *batchv1.Job) {
 			b.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
