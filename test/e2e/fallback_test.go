@@ -129,6 +129,30 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 		c.expectGets(ctx, h, anyModel, "h100", 8)
 	})
 
+	It("comes back to a flavor that was waited for long enough as soon as that is free, where the next was no better", func(ctx context.Context) {
+		c.withPolicy(ctx, falls(1))
+		busy, last := gangOf("busy", 3), gangOf("last", 1)
+		next := job{namespace: teamB, name: "next", pods: 2, gpus: 8, product: "A100"}
+		c.started(ctx, busy, last, next)
+		for _, j := range []job{busy, last, next} {
+			c.bound(ctx, j)
+		}
+		c.started(ctx, anyModel)
+		Eventually(func(g Gomega) {
+			var waited []string
+			p := c.placement(ctx, anyModel)
+			g.Expect(p).NotTo(BeNil())
+			for _, w := range p.Status.Waits {
+				waited = append(waited, w.Flavor)
+			}
+			g.Expect(waited).To(ConsistOf("h100", "a100"))
+		}).Should(Succeed(), func() string { return c.story(ctx, anyModel) })
+		c.expectHoldsNothing(ctx, anyModel)
+		c.expectRecord(ctx, anyModel, v1alpha1.ReasonDevicesInUse)
+		c.finish(ctx, last)
+		c.expectGets(ctx, h, anyModel, "h100", 8)
+	})
+
 	It("follows Kueue to the next flavor at once where the quota for the preferred one is used up", func(ctx context.Context) {
 		c.withPolicy(ctx, falls(never))
 		full := job{namespace: teamB, name: "full", gpus: 4, product: "H100"}
