@@ -27,7 +27,7 @@ const (
 	// UserAffinityAnnotation, on a Workload, keeps what steering wrote over, by podset, as JSON.
 	UserAffinityAnnotation = "plimsoll.dev/user-affinity"
 	// SteeringAnnotation, on a Workload, holds the nonce of an eviction of ours that is under way. Only where it
-	// is present may the manager set active to true again.
+	// is present, and nobody else has set active since, may the manager set it to true again.
 	SteeringAnnotation = "plimsoll.dev/steering"
 	// RejectedAnnotation, on a Workload, holds the reason for which onInfeasible: Reject ended it.
 	RejectedAnnotation = "plimsoll.dev/rejected"

@@ -181,6 +181,31 @@ func evictions(h *history, outages []outage) (unexplained, explained []string) {
 	return unexplained, explained
 }
 
+// timeline tells, in a line each, what became of every Workload and Placement that was ever evicted or promised something.
+func timeline(h *history) string {
+	var b strings.Builder
+	last := map[string]string{}
+	each(h, func(o client.Object, gone bool, seen time.Time) {
+		var line string
+		switch o := o.(type) {
+		case *kueue.Workload:
+			line = fmt.Sprintf("allowed %q, active %t, quota %t, evicted %t, gone %t", o.Annotations[v1alpha1.AllowedFlavorsAnnotation], ptr.Deref(o.Spec.Active, true),
+				reservedNow(o), meta.IsStatusConditionTrue(o.Status.Conditions, kueue.WorkloadEvicted), gone || meta.IsStatusConditionTrue(o.Status.Conditions, kueue.WorkloadFinished))
+		case *v1alpha1.Placement:
+			slots, _ := promisedOn(o)
+			line = fmt.Sprintf("promises %v, waits %v, closed %v", slots, o.Status.Waits, o.Status.Closed)
+		default:
+			return
+		}
+		key := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
+		if last[key] != line {
+			last[key] = line
+			fmt.Fprintf(&b, "%s %s: %s\n", seen.Format(time.StampMilli), key, line)
+		}
+	})
+	return b.String()
+}
+
 // unschedulable returns, of the pods that were unschedulable once no gate held them, for how long at most.
 func unschedulable(h *history) map[string]time.Duration {
 	since, out := map[types.UID]time.Time{}, map[string]time.Duration{}
@@ -282,6 +307,9 @@ func (c *cluster) runMixed(ctx context.Context, at map[int]func()) {
 	GinkgoWriter.Printf("evicted for a node that was taken away: %d\n%s\n", len(explained), strings.Join(explained, "\n"))
 	waited := unschedulable(h)
 	GinkgoWriter.Printf("released and unschedulable for a while: %v\n", waited)
+	if len(unexplained) > 0 {
+		GinkgoWriter.Print(timeline(h))
+	}
 	Expect(unexplained).To(BeEmpty(), "evicted although nothing had happened to them")
 	for pod, d := range waited {
 		Expect(d).To(BeNumerically("<=", maxUnschedulable), pod)

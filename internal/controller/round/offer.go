@@ -35,6 +35,9 @@ const (
 // maxRest is how long at most an offer that Kueue has not taken is closed: Kueue may be away, or wait for pods to be ready.
 const maxRest = time.Minute
 
+// preempting begins the name of an offer that is not there before others were preempted.
+const preempting = "preempt "
+
 // maxVictims is how many victims a Placement remembers.
 const maxVictims = 256
 
@@ -72,6 +75,7 @@ func (r *round) offer(ctx context.Context) error {
 		return fmt.Errorf("take quota snapshot: %w", err)
 	}
 	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}}
+	r.offeredFirst(kueueNow)
 	var failed []error
 	for i := range r.waiters {
 		if err := t.next(ctx, &r.waiters[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -96,6 +100,23 @@ func (r *round) offer(ctx context.Context) error {
 		r.last = pass{}
 	}
 	return errors.Join(failed...)
+}
+
+// offeredFirst has those go first whom something was offered that Kueue may be taking at this moment, as this round cannot
+// see yet: given to who came since and stands before them, it would be held by both, and one would be evicted for nothing.
+// Of a StrictFIFO queue it is the head that Kueue looks at, so there the order stays; and who was offered a preemption counts
+// on nothing that is free.
+func (r *round) offeredFirst(k *quota.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	underWay := func(w waiting) int {
+		o := r.offers[w.workload.UID]
+		if o == nil || strings.HasPrefix(o.set, preempting) || k.StrictFIFO(w.managed.ClusterQueue.Name) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(r.waiters, func(a, b waiting) int { return underWay(a) - underWay(b) })
 }
 
 func namesOf(waiters []waiting) string {
@@ -366,7 +387,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 func (t *turns) offer(wl *kueue.Workload, c *admission.Choice) *offered {
 	set := strings.Join(open(c.Plan), ",")
 	if c.Offer.Mode == quota.Preempt {
-		set = "preempt " + set
+		set = preempting + set
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

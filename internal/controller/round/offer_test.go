@@ -254,3 +254,22 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		t.Errorf("%d flavors are closed", n)
 	}
 }
+
+func TestWhoComesFirstLeavesWhatKueueMayBeTaking(t *testing.T) {
+	b := newBench(t, map[string]string{"h": "h100"}, nil)
+	b.waits("second", nil)
+	b.settle(0)
+	if got := b.open("second"); got != "second=h100" {
+		t.Fatalf("open are %s", got)
+	}
+	b.waits("first", func(wl *kueue.Workload) { wl.Spec.Priority = ptr.To[int32](200) }) // it stands before the other
+	b.settle(1)
+	if got := b.open("first", "second"); got != "second=h100" {
+		t.Errorf("open are %s: Kueue may have given the other its quota already", got)
+	}
+	b.settle(int(nudgeAfter.Seconds()))
+	b.settle(int(closeAfter.Seconds()))
+	if got := b.open("first", "second"); got != "first=h100" {
+		t.Errorf("open are %s, once Kueue has not taken the other's offer", got)
+	}
+}
