@@ -63,7 +63,8 @@ const (
 	// PolicyOrderConsistent is true when each queue that uses the policy can be steered and lists its flavors in
 	// the policy's order.
 	PolicyOrderConsistent = "OrderConsistent"
-	// PolicyQuotaResourceConsistent is true when each queue gives quota for spec.quotaResource.
+	// PolicyQuotaResourceConsistent is true when each queue gives quota for spec.quotaResource, for the same devices under no
+	// other name, and Kueue charges what was written.
 	PolicyQuotaResourceConsistent = "QuotaResourceConsistent"
 )
 

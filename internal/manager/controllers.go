@@ -100,11 +100,23 @@ func addRelease(mgr ctrl.Manager, c *release.Controller) error {
 }
 
 func addPolicy(mgr ctrl.Manager, c *policy.Controller) error {
+	of := func(o client.Object) bool {
+		p, ok := o.(*v1alpha1.Placement)
+		return ok && policy.Mischarged(p)
+	}
+	mischarged := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return of(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return of(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) || of(e.ObjectNew) },
+	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("policy").
 		Watches(&v1alpha1.DevicePolicy{}, once(nil), changedSpec).
 		Watches(&kueue.ResourceFlavor{}, once(nil)).
 		Watches(&kueue.AdmissionCheck{}, once(nil), changedSpec).
 		Watches(&kueue.ClusterQueue{}, once(nil), changedSpec).
+		Watches(&resourcev1.DeviceClass{}, once(nil), changedSpec).
+		Watches(&resourcev1.ResourceSlice{}, once(nil), changedSpec).
+		Watches(&v1alpha1.Placement{}, once(nil), mischarged).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(c)
 	if err != nil {

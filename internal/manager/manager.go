@@ -174,7 +174,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addRelease(mgr, releaser); err != nil {
 		return err
 	}
-	if err := addPolicy(mgr, &policy.Controller{Client: c, Policies: resolver}); err != nil {
+	if err := addPolicy(mgr, &policy.Controller{Client: c, Policies: resolver, Matcher: matcher}); err != nil {
 		return err
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {

@@ -32,13 +32,16 @@ func (d *Decider) allocate(ctx context.Context, parts []part, b book) ([][]share
 	if a == no {
 		return nil, no
 	}
-	simple := !slices.ContainsFunc(parts, func(p part) bool {
-		return slices.ContainsFunc(p.fit.constraints, func(c constraint) bool { return c.match == "" })
-	})
+	simple := !slices.ContainsFunc(parts, func(p part) bool { return !p.fit.simple() })
 	if a == yes && simple && d.check(ctx, parts, shares, b) {
 		return shares, yes
 	}
 	return d.searchAllocator(ctx, parts, b)
+}
+
+// simple says that nothing about the pod's claims is for the allocator alone to judge.
+func (n *nodeFit) simple() bool {
+	return !slices.ContainsFunc(n.constraints, func(c constraint) bool { return c.match == "" })
 }
 
 // accepts says whether the allocator gives a pod the devices of its share, claim by claim: the claims of a pod have

@@ -177,6 +177,17 @@ func settled(nodes []*nodeFit) bool {
 	return has
 }
 
+// settles returns when the next of the nodes will be known for as long as the policy's window, or other if that comes before.
+func settles(nodes []*nodeFit, other time.Time) time.Time {
+	next := other
+	for _, n := range nodes {
+		if t := n.node.SeenAt.Add(n.window); t.After(n.now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
 // largest returns how many devices one of the nodes has at most for a request of a pod.
 func largest(nodes []*nodeFit) int64 {
 	var most int64

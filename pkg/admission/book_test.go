@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -123,5 +124,23 @@ func TestStandingsInTime(t *testing.T) {
 				t.Errorf("changes by itself at %v, want %v", dec.Until, want)
 			}
 		})
+	}
+}
+
+func TestInventoryComesOfAge(t *testing.T) {
+	reject := testPolicy(t, func(s *v1alpha1.DevicePolicySpec) { s.OnInfeasible = v1alpha1.OnInfeasibleReject })
+	for name, c := range map[string]struct {
+		policy *flavors.Policy
+		now    int
+		until  time.Time
+	}{
+		"what is known for less than the window is looked at again when it is": {reject, 10, after(180)},
+		"what is known for the window is not":                                  {reject, 180, time.Time{}},
+		"nor is anything where nobody is rejected":                             {testPolicy(t, nil), 10, time.Time{}},
+	} {
+		dec := newWorld().at(0).node("h", "h100:8", nil).decide(t, Request{Policy: c.policy, Now: after(c.now), PodSets: []PodSet{pods(1, 9, assignedTo("h100"))}})
+		if dec.Standings[0].Standing != v1alpha1.StandingImpossible || !dec.Until.Equal(c.until) {
+			t.Errorf("%s: %s until %v, want until %v", name, dec.Standings[0].Standing, dec.Until, c.until)
+		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 // Kueue says what Kueue would do with a Workload; *quota.Snapshot does.
 type Kueue interface {
 	Ask(ctx context.Context, r quota.Request) quota.Answer
-	// Active says whether a ClusterQueue is known and takes Workloads.
-	Active(clusterQueue string) bool
+	// Takes says whether a Workload's LocalQueue is not stopped, and its ClusterQueue is known and takes Workloads.
+	Takes(w *kueue.Workload, clusterQueue string) bool
 }
 
 // Waiter is a Workload that holds no quota, with what is remembered of its wait.
@@ -144,7 +144,7 @@ func (c *chooser) try(ctx context.Context) {
 		}
 		cand := &candidates{podSet: ps, out: map[offerKey]bool{}}
 		for _, o := range c.request.Policy.Options(ps.Shape) {
-			t := c.Decider.try(ctx, c.snapshot, c.request, ps, o)
+			t := c.Decider.try(ctx, c.snapshot, c.request, ps.least(), o)
 			c.out.Decision.Standings = append(c.out.Decision.Standings, t.standing)
 			c.out.Decision.note(t.until)
 			if !c.waiter.lists(t.standing.Flavor) {
@@ -367,7 +367,7 @@ func (c *chooser) closed() {
 	if c.quotaSays != nil {
 		dec.Reason = v1alpha1.ReasonQuotaExhausted
 		dec.Message = cut("Kueue has no quota for it: "+c.quotaSays.Message, maxDecisionMessage)
-		if !c.kueue.Active(c.waiter.ClusterQueue.Name) {
+		if !c.kueue.Takes(c.waiter.Workload, c.waiter.ClusterQueue.Name) {
 			dec.Reason, dec.Message = v1alpha1.ReasonQueueInactive, cut(c.quotaSays.Message, maxDecisionMessage)
 		}
 	}

@@ -130,7 +130,7 @@ func TestChoices(t *testing.T) {
 		"more than any node has is rejected where the policy says so": {
 			market: everything(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed Reject NotEnoughDevices"},
 		"nothing is rejected for what came just now": {
-			market: everything(t).seen(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices"},
+			market: everything(t).seen(t), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices until=3m0s"},
 		"nothing is rejected while a flavor has no inventory": {
 			market: both(), podSets: []PodSet{pods(1, 9, nil)}, policy: reject, want: "closed NotEnoughDevices"},
 		"a flavor that the queue does not list gives no hope": {
@@ -193,7 +193,7 @@ func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
 // never is a Kueue that has quota for nobody and is not sure of it, and counts how often it is asked.
 type never struct{ asks, looks int }
 
-func (k *never) Active(string) bool { return true }
+func (k *never) Takes(*kueue.Workload, string) bool { return true }
 
 func (k *never) Ask(_ context.Context, r quota.Request) quota.Answer {
 	if r.FitOnly {

@@ -130,7 +130,11 @@ func (m *market) waiter(p *flavors.Policy, name string, now int, podSets ...PodS
 		for _, c := range ps.Shape.Claims {
 			spec.ResourceClaims = append(spec.ResourceClaims, corev1.PodResourceClaim{Name: c.Name, ResourceClaimTemplateName: ptr.To(c.Template)})
 		}
-		wl.Spec.PodSets = append(wl.Spec.PodSets, kueue.PodSet{Name: kueue.PodSetReference(ps.Name), Count: ps.Count, Template: corev1.PodTemplateSpec{Spec: *spec}})
+		asked := kueue.PodSet{Name: kueue.PodSetReference(ps.Name), Count: ps.Count, Template: corev1.PodTemplateSpec{Spec: *spec}}
+		if ps.MinCount > 0 {
+			asked.MinCount = &ps.MinCount
+		}
+		wl.Spec.PodSets = append(wl.Spec.PodSets, asked)
 	}
 	return &Waiter{
 		Request:  &Request{Now: after(now), Policy: p, Namespace: "team", PodSets: podSets, EveryFlavor: true},

@@ -23,7 +23,7 @@ type OptionStanding struct {
 }
 
 // Standings returns what the ledger says of every way to serve one podset of r, alone on the snapshot, in the order of
-// preference. What Kueue assigned does not limit it. It is empty for a podset without devices, and for a Request with a
+// preference; of one with a MinCount for so many pods. What Kueue assigned does not limit it. It is empty for a podset without devices, and for a Request with a
 // Refusal.
 func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request, podSet int) []OptionStanding {
 	ps := &r.PodSets[podSet]
@@ -32,7 +32,7 @@ func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request,
 	}
 	var out []OptionStanding
 	for _, o := range r.Policy.Options(ps.Shape) {
-		out = append(out, OptionStanding{o, d.try(ctx, s, r, ps, o).standing})
+		out = append(out, OptionStanding{o, d.try(ctx, s, r, ps.least(), o).standing})
 	}
 	return out
 }

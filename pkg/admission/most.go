@@ -70,9 +70,10 @@ func (n *nodeFit) distinct() bool {
 
 // largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.
 func (d *Decider) largest(ctx context.Context, n *nodeFit, b book, limit int32, why stop) (int32, stop) {
+	known := map[int32]answer{}
 	fits := func(k int32) answer {
-		_, a := shareOut([]part{{n, k}}, b)
-		return a
+		_, known[k] = shareOut([]part{{n, k}}, b)
+		return known[k]
 	}
 	// Fewer pods fit wherever more do.
 	low, high := int32(0), limit
@@ -88,6 +89,9 @@ func (d *Decider) largest(ctx context.Context, n *nodeFit, b book, limit int32, 
 	}
 	if low < limit {
 		why = d.contended(n, b, low)
+	}
+	if n.simple() && known[low] == yes { // what is placed is held against the allocator then
+		return low, why
 	}
 	for k := low; k > 0; k-- {
 		switch _, a := d.allocate(ctx, []part{{n, k}}, b); a {

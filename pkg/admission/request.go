@@ -41,6 +41,9 @@ type PodSet struct {
 	Name string
 	// Count is how many pods need a place.
 	Count int32
+	// MinCount is with how many the podset may start, where that is fewer: a flavor counts as fitting if it has places for
+	// those. What is placed is Count, which is what Kueue assigned once it did. Zero is all.
+	MinCount int32
 	// Spec is the pod spec as its user wrote it, without the allowed set and the charge.
 	Spec  *corev1.PodSpec
 	Shape flavors.Shape
@@ -48,6 +51,16 @@ type PodSet struct {
 	Requests ledger.Amounts
 	// Assigned is what Kueue assigned; nil while it holds no quota.
 	Assigned *Assigned
+}
+
+// least returns the podset at the fewest pods with which it may start.
+func (ps *PodSet) least() *PodSet {
+	if ps.MinCount <= 0 || ps.MinCount >= ps.Count {
+		return ps
+	}
+	fewer := *ps
+	fewer.Count = ps.MinCount
+	return &fewer
 }
 
 // Assigned is what Kueue assigned to a podset with its quota.

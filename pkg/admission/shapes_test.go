@@ -240,6 +240,22 @@ func TestTheSearchIsBounded(t *testing.T) {
 	}
 }
 
+// TestASearchThatReachesItsBoundIsUndecided: no node takes a pod of both podsets, so that they have no place together; with
+// so many nodes that is not found out, and not denied either.
+func TestASearchThatReachesItsBoundIsUndecided(t *testing.T) {
+	for nodes, want := range map[int]v1alpha1.Reason{3: v1alpha1.ReasonDevicesInUse, 400: v1alpha1.ReasonUndecided} {
+		w := newWorld()
+		for i := range nodes {
+			w.node(fmt.Sprintf("n%03d", i), "h100:2", nil)
+		}
+		half := int32(nodes)/2 + 1
+		dec := w.decide(t, Request{PodSets: []PodSet{shaped("one", half, claiming(exactly("gpu", 2))), shaped("two", half, claiming(exactly("gpu", 2)))}})
+		if dec.Reason != want {
+			t.Errorf("%d nodes: %s, %s; want %s", nodes, dec.Reason, dec.Message, want)
+		}
+	}
+}
+
 func TestHugepagesAreRoomLikeAnyOther(t *testing.T) {
 	w := newWorld().node("n", "h100:8", func(n *corev1.Node, _ *resourcev1.ResourceSlice) {
 		n.Status.Allocatable["hugepages-1Gi"] = resource.MustParse("8Gi")

@@ -11,10 +11,11 @@ import (
 )
 
 // Bounds of the search for places beside each other: how many combinations of options are tried, and how many mixes of
-// pods on one node are looked at for all of them.
+// pods on one node, and how many ways of leaving pods to the nodes that are left, are looked at for all of them.
 const (
 	maxCombinations = 64
 	maxMixes        = 2000
+	maxStates       = 20000
 )
 
 // together places all podsets beside each other in a book, each with one of its options; the first podset's preference
@@ -24,13 +25,13 @@ func (d *Decider) together(ctx context.Context, r *Request, seats [][]trial, b b
 		return []v1alpha1.PlacementPodSet{placedPodSet(r, &r.PodSets[0], &seats[0][0], seats[0][0].nodes)}, yes
 	}
 	choice := make([]int, len(seats))
-	result, mixes := no, 0
+	result, mixes, states := no, 0, 0
 	for range maxCombinations {
 		chosen := make([]*trial, len(seats))
 		for i := range seats {
 			chosen[i] = &seats[i][choice[i]]
 		}
-		t := &table{decider: d, request: r, book: b, chosen: chosen, known: map[string]answer{}, mixes: &mixes}
+		t := &table{decider: d, request: r, book: b, chosen: chosen, known: map[string]answer{}, mixes: &mixes, states: &states}
 		nodes, a := t.seat(ctx)
 		if a == yes {
 			out := make([]v1alpha1.PlacementPodSet, len(seats))
@@ -94,8 +95,8 @@ type table struct {
 	fits  []map[string]*nodeFit
 	most  []map[string]int32
 	known map[string]answer
-	// mixes counts those that were looked at, for all combinations of options.
-	mixes *int
+	// mixes and states count those that were looked at, for all combinations of options.
+	mixes, states *int
 	// exhausted says that maxMixes was reached, unsure that a search on a node reached its own bound.
 	exhausted, unsure bool
 }
@@ -266,14 +267,18 @@ func (t *table) search(ctx context.Context) (map[string]mix, bool) {
 		left[user] -= m[user]
 		seated[node] = m
 	}
-	failed := map[string]bool{}
+	failed, room := map[string]bool{}, t.from(shared)
 	var next func(at int, left mix) bool
 	next = func(at int, left mix) bool {
 		if !slices.ContainsFunc(left, func(k int32) bool { return k > 0 }) {
 			return true
 		}
 		key := fmt.Sprint(at, left)
-		if at == len(shared) || t.exhausted || failed[key] || t.hopeless(shared[at:], left) {
+		if at == len(shared) || t.exhausted || failed[key] || left.exceeds(room[at]) {
+			return false
+		}
+		if *t.states++; *t.states > maxStates {
+			t.exhausted = true
 			return false
 		}
 		node := shared[at]
@@ -298,13 +303,23 @@ func (t *table) search(ctx context.Context) (map[string]mix, bool) {
 	return seated, true
 }
 
-// hopeless says that a podset has too little on the nodes that are left, even alone.
-func (t *table) hopeless(nodes []string, left mix) bool {
-	for i, k := range left {
-		for _, node := range nodes {
-			k -= min(k, t.most[i][node])
+// from returns what each podset could have, alone, on the nodes from each one on.
+func (t *table) from(nodes []string) []mix {
+	room := make([]mix, len(nodes)+1)
+	room[len(nodes)] = make(mix, len(t.chosen))
+	for at := len(nodes) - 1; at >= 0; at-- {
+		room[at] = slices.Clone(room[at+1])
+		for i := range t.chosen {
+			room[at][i] = min(room[at][i]+t.most[i][nodes[at]], t.request.PodSets[i].Count)
 		}
-		if k > 0 {
+	}
+	return room
+}
+
+// exceeds says that some podset has more pods than room.
+func (m mix) exceeds(room mix) bool {
+	for i := range m {
+		if m[i] > room[i] {
 			return true
 		}
 	}

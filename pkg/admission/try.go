@@ -89,6 +89,9 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
 	t.settled, t.largest = settled(nodes), largest(nodes)
+	if !t.settled && r.Policy.Spec.OnInfeasible == v1alpha1.OnInfeasibleReject {
+		t.until = settles(nodes, t.until)
+	}
 	return t
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	schdcache "sigs.k8s.io/kueue/pkg/cache/scheduler"
 	"sigs.k8s.io/kueue/pkg/resources"
@@ -65,6 +66,21 @@ func (b *Book) Snapshot() (*Snapshot, error) {
 // Active says whether a ClusterQueue is known and takes Workloads. Why it does not is in the answer to a question about it.
 func (s *Snapshot) Active(clusterQueue string) bool {
 	return s.kueue.ClusterQueue(kueue.ClusterQueueReference(clusterQueue)) != nil
+}
+
+// Takes says whether a Workload's queues take any: its LocalQueue is not stopped, and the ClusterQueue is active. Why they do
+// not is in the answer to a question about it.
+func (s *Snapshot) Takes(w *kueue.Workload, clusterQueue string) bool {
+	return s.stopped(w) == nil && s.Active(clusterQueue)
+}
+
+// stopped returns a Workload's LocalQueue if it is stopped, or nil.
+func (s *Snapshot) stopped(w *kueue.Workload) *kueue.LocalQueue {
+	q := s.local[w.Namespace+"/"+string(w.Spec.QueueName)]
+	if q == nil || ptr.Deref(q.Spec.StopPolicy, kueue.None) == kueue.None {
+		return nil
+	}
+	return q
 }
 
 // StrictFIFO says whether a ClusterQueue is known and admits in strict order, so that its head holds up the others.

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/scheduler/flavorassigner"
 	"sigs.k8s.io/kueue/pkg/workload"
 )
@@ -37,7 +35,7 @@ func bounded(message string) string {
 // and before that whether the LocalQueue lets the Workload through.
 func (s *Snapshot) refused(ctx context.Context, r Request, info *workload.Info) string {
 	w, name := info.Obj, r.ClusterQueue
-	if q := s.local[w.Namespace+"/"+string(w.Spec.QueueName)]; q != nil && ptr.Deref(q.Spec.StopPolicy, kueue.None) != kueue.None {
+	if q := s.stopped(w); q != nil {
 		return fmt.Sprintf("LocalQueue %s is stopped", q.Name)
 	}
 	if workload.HasRetryChecks(w) || workload.HasRejectedChecks(w) {

@@ -11,7 +11,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -185,30 +184,6 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 		}
 		c.expectGets(ctx, h, eight[0], "h100", 8)
 	})
-
-	DescribeTable("charges an alternative of firstAvailable for what was taken:",
-		func(ctx context.Context, take func(c *cluster, ctx context.Context), flavor string, gpus int64) {
-			c.withPolicy(ctx, falls(never))
-			take(c, ctx)
-			j := job{namespace: teamA, name: "either", gpus: 1}
-			t := j.template()
-			of := func(product string, count int64) resourcev1.DeviceSubRequest {
-				return resourcev1.DeviceSubRequest{
-					Name: product, DeviceClassName: "gpu.nvidia.com", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
-					Selectors: celSelector(`device.attributes["gpu.nvidia.com"].productName.lowerAscii().contains("` + product + `")`),
-				}
-			}
-			t.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", FirstAvailable: []resourcev1.DeviceSubRequest{of("h100", 1), of("a100", 2)}}}
-			Expect(c.Create(ctx, t)).To(Succeed())
-			Expect(c.Create(ctx, j.object())).To(Succeed())
-			DeferCleanup(func(ctx context.Context) { c.remove(ctx, j) })
-			pods := c.expectGets(ctx, h, j, flavor, gpus)
-			Expect(c.devicesOf(ctx, &pods[0])).To(HaveLen(int(gpus)))
-			Expect(c.usageOf(ctx, teamA, flavor)).To(Equal(gpus))
-		},
-		Entry("one H100", func(*cluster, context.Context) {}, "h100", int64(1)),
-		Entry("two A100s", func(c *cluster, ctx context.Context) { c.taintDevices(ctx, "H100") }, "a100", int64(2)),
-	)
 
 	It("keeps the charge of a Job whose container is edited while it waits", func(ctx context.Context) {
 		c.withPolicy(ctx, falls(never))

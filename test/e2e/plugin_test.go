@@ -19,23 +19,23 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
 
-// gpuName is the name under which device plugins list GPUs and Jobs ask for them; plugin is the queue, with its check and its
+// gpuName is the name under which device plugins list GPUs and Jobs ask for them; extended is the queue, with its check and its
 // policy, of those Jobs.
 const (
-	gpuName = "nvidia.com/gpu"
-	plugin  = "plugin"
+	gpuName  = "nvidia.com/gpu"
+	extended = "extended"
 )
 
 // addPlugin gives the cluster two flavors of one node with eight devices each that a device plugin serves, plugin-h100 and
 // plugin-a100, and a queue for them. The A100s' node has more huge pages.
 func (c *cluster) addPlugin(ctx context.Context) {
 	GinkgoHelper()
-	dp := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
+	dp := &v1alpha1.DevicePolicy{ObjectMeta: metav1.ObjectMeta{Name: extended}}
 	dp.Spec.QuotaResource = gpuName
 	dp.Spec.Fallback.AfterSeconds = ptr.To[int32](5)
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: extended}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: plugin}}}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: extended}}}
 	covered := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-1Gi", gpuName}
 	group := kueue.ResourceGroup{CoveredResources: covered}
 	for name, pages := range map[string]string{"plugin-h100": "8Gi", "plugin-a100": "64Gi"} {
@@ -61,10 +61,10 @@ func (c *cluster) addPlugin(ctx context.Context) {
 		group.Flavors = append(group.Flavors, quotas)
 	}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{group}
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: extended}}
 	ac.Spec.ControllerName = v1alpha1.ControllerName
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "DevicePolicy", Name: plugin}
-	for _, o := range []client.Object{dp, ac, cq, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: plugin}, Spec: kueue.LocalQueueSpec{ClusterQueue: plugin}}} {
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "DevicePolicy", Name: extended}
+	for _, o := range []client.Object{dp, ac, cq, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: extended}, Spec: kueue.LocalQueueSpec{ClusterQueue: extended}}} {
 		Expect(c.Create(ctx, o)).To(Succeed())
 	}
 	Eventually(func(g Gomega) {
@@ -76,7 +76,7 @@ func (c *cluster) addPlugin(ctx context.Context) {
 // plainly makes a Job ask for devices by their plain name, and for huge pages of 1 GiB.
 func plainly(devices, pages int) func(*batchv1.Job) {
 	return func(b *batchv1.Job) {
-		b.Labels["kueue.x-k8s.io/queue-name"] = plugin
+		b.Labels["kueue.x-k8s.io/queue-name"] = extended
 		r := &b.Spec.Template.Spec.Containers[0].Resources
 		r.Limits = corev1.ResourceList{gpuName: resource.MustParse(strconv.Itoa(devices))}
 		if pages > 0 {

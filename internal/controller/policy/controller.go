@@ -27,6 +27,7 @@ import (
 type Controller struct {
 	Client   client.Client
 	Policies *policies.Resolver
+	Matcher  *flavors.Matcher
 }
 
 // again is how soon a look that a conflict ended is repeated.
@@ -68,21 +69,30 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	return c.checks(ctx, ready)
 }
 
-// queueProblems returns, by policy, what about the queues that use it keeps them from being steered.
+// queueProblems returns, by policy, what about the queues that use it keeps them from being steered, or from being charged
+// once and as written.
 func (c *Controller) queueProblems(ctx context.Context) (map[string][]flavors.Problem, error) {
 	list := &kueue.ClusterQueueList{}
 	if err := c.Client.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("list cluster queues: %w", err)
 	}
-	out := map[string][]flavors.Problem{}
+	out, err := c.mischarged(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range list.Items {
 		m, err := c.Policies.ForClusterQueue(ctx, &list.Items[i])
 		if err != nil {
 			return nil, err
 		}
-		if m != nil && m.Policy != nil {
-			out[m.PolicyName] = append(out[m.PolicyName], m.Policy.QueueProblems(m.ClusterQueue, m.Checks)...)
+		if m == nil || m.Policy == nil {
+			continue
 		}
+		twice, err := c.twice(ctx, m.Policy, m.ClusterQueue)
+		if err != nil {
+			return nil, err
+		}
+		out[m.PolicyName] = slices.Concat(out[m.PolicyName], m.Policy.QueueProblems(m.ClusterQueue, m.Checks), twice)
 	}
 	return out, nil
 }

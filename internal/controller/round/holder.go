@@ -172,9 +172,12 @@ func (r *round) reserved(ctx context.Context, wl *kueue.Workload, placement *v1a
 
 // awaited looks at a promise that may count on what is ending or was lost within the grace. done is false where all of it
 // is there. It is waited for up to release.waitSeconds; where it does not come the promise is withdrawn, and decided anew.
+// Without a policy nobody can tell, and nothing is admitted until it is back.
 func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) (done bool, err error) {
 	if m.Policy == nil {
-		return false, nil
+		dec := admission.Decision{Reason: v1alpha1.ReasonPolicyNotReady, Message: "its place is kept, and cannot be held against what is there: " + notReady(m)}
+		_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
+		return true, err
 	}
 	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, m.Policy)
 	if err != nil || req.Refusal != nil {

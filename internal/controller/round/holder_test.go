@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -232,5 +233,29 @@ func TestWhatIsRejectedEndsWithItsReason(t *testing.T) {
 	b.settle(2)
 	if got := b.open("wl"); got != "wl=h100" || b.workload("wl").Annotations[v1alpha1.RejectedAnnotation] != "" {
 		t.Errorf("made active again it is tried anew: open is %q", got)
+	}
+}
+
+func TestAHolderOfQuotaForFewerPodsIsPromisedThose(t *testing.T) {
+	b := newBench(t, map[string]string{"h1": "h100", "h2": "h100"}, func(cq *kueue.ClusterQueue, _ *v1alpha1.DevicePolicySpec) {
+		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("16")
+	})
+	b.waits("wl", func(wl *kueue.Workload) { wl.Spec.PodSets[0].Count, wl.Spec.PodSets[0].MinCount = 6, ptr.To(int32(1)) })
+	b.settle(0)
+	if got := b.open("wl"); got != "wl=h100" {
+		t.Fatalf("open is %q", got)
+	}
+	b.reserve("wl", "h100")
+	b.change("wl", func(wl *kueue.Workload) {
+		a := &wl.Status.Admission.PodSetAssignments[0]
+		a.Count, a.ResourceUsage = ptr.To(int32(2)), corev1.ResourceList{"gpus": resource.MustParse("16")}
+	})
+	b.settle(1)
+	var slots int32
+	for _, n := range b.placement("wl").Spec.PodSets[0].Nodes {
+		slots += n.Slots
+	}
+	if slots != 2 || b.check("wl") != "Ready every pod has a place that is kept for it" {
+		t.Errorf("%d places are promised, the check is %q", slots, b.check("wl"))
 	}
 }

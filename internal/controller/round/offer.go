@@ -127,7 +127,7 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 	wl, p := w.workload, w.managed.Policy
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("workload", client.ObjectKeyFromObject(wl)))
 	queue := w.managed.ClusterQueue.Name
-	if t.quota.StrictFIFO(queue) {
+	if t.quota.StrictFIFO(queue) && t.quota.Takes(wl, queue) { // what a stopped LocalQueue holds back is not in the queue
 		if head, ok := t.heads[queue]; ok {
 			t.forgetOffer(wl)
 			if w.rests {

@@ -53,7 +53,7 @@ func (r Requests) Of(ctx context.Context, now time.Time, wl *kueue.Workload, p *
 			}
 		}
 		out := admission.PodSet{
-			Name: string(ps.Name), Count: ps.Count, Spec: spec, Shape: shape,
+			Name: string(ps.Name), Count: ps.Count, MinCount: ptr.Deref(ps.MinCount, 0), Spec: spec, Shape: shape,
 			Requests: ledger.RequestsOf(&corev1.Pod{Spec: *spec}, false),
 		}
 		if err := r.assigned(ctx, wl, p, &out); err != nil {

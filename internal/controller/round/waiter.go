@@ -33,7 +33,8 @@ type waiting struct {
 	workload  *kueue.Workload
 	managed   *policies.Managed
 	placement *v1alpha1.Placement
-	// rests says that it is not tried before a time; in a StrictFIFO queue it stands before the others all the same.
+	// rests says that it is not tried before a time, or is not ours to steer; in a StrictFIFO queue it stands before the
+	// others all the same.
 	rests bool
 }
 
@@ -43,6 +44,7 @@ func (r *round) waiter(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		return nil
 	}
 	if !steered(wl, m) {
+		r.waiters = append(r.waiters, waiting{workload: wl, managed: m, rests: true})
 		return r.leave(ctx, wl)
 	}
 	p := m.Policy
@@ -61,7 +63,7 @@ func (r *round) waiter(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 			rests = true
 		}
 	}
-	r.waiters = append(r.waiters, waiting{wl, m, placement, rests})
+	r.waiters = append(r.waiters, waiting{workload: wl, managed: m, placement: placement, rests: rests})
 	return nil
 }
 
