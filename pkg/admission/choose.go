@@ -227,7 +227,7 @@ func (c *chooser) pass(ctx context.Context) (again, done bool) {
 			if c.quotaSays == nil {
 				c.quotaSays = &answer
 			}
-			if c.exhausted == nil && st.fits() {
+			if c.exhausted == nil && !answer.Refused && st.fits() {
 				c.exhausted = &st
 			}
 			continue
@@ -360,7 +360,8 @@ func (c *chooser) drop(about asked) bool {
 }
 
 // closed ends a choice without an offer. Where quota is all that is missing, what fits stays open, for Kueue to take when
-// quota comes.
+// quota comes. A queue that takes nothing is not short of quota: once it does, all that were open would go at once, however
+// few devices there are.
 func (c *chooser) closed() {
 	dec := &c.out.Decision
 	if c.quotaSays != nil {

@@ -143,10 +143,10 @@ func TestChoices(t *testing.T) {
 			market: both(), ask: func(w *Waiter) {
 				w.Request.Refusal = &flavors.Refusal{Reason: v1alpha1.ReasonClaimUnsupported, Message: "no"}
 			}, want: "closed ClaimUnsupported"},
-		"an inactive queue is said to be so": {
-			market: both(func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = ptr.To(kueue.Hold) }), want: "main=h100|a100@8 QueueInactive"},
+		"an inactive queue is said to be so, and nothing stays open for when it takes workloads again": {
+			market: both(func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = ptr.To(kueue.Hold) }), want: "closed QueueInactive"},
 		"a queue that does not exist is said to be inactive": {
-			market: both(), ask: func(w *Waiter) { w.ClusterQueue = clusterQueue("gone", full) }, want: "main=h100|a100@8 QueueInactive"},
+			market: both(), ask: func(w *Waiter) { w.ClusterQueue = clusterQueue("gone", full) }, want: "closed QueueInactive"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

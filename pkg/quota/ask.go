@@ -62,6 +62,9 @@ type Answer struct {
 	// Fit and Borrow where whenCanPreempt may stop the search or a preference is set, since then an earlier flavor may be
 	// preempted for; NoFit for several podsets; and all for Workloads that may be admitted in part.
 	Final bool
+	// Refused says that Kueue would not even look for quota: the queue is stopped or inactive, or does not take the Workload as it
+	// is. With NoFit only.
+	Refused bool
 
 	targets []*preemption.Target
 	taken   *workload.Info
@@ -101,7 +104,7 @@ func (s *Snapshot) Ask(ctx context.Context, r Request) (a Answer) {
 	}()
 	info := s.info(ctx, r)
 	if refusal := s.refused(ctx, r, info); refusal != "" {
-		return Answer{Mode: NoFit, Final: true, Message: bounded(refusal)}
+		return Answer{Mode: NoFit, Final: true, Refused: true, Message: bounded(refusal)}
 	}
 	own := s.find(workload.Key(info.Obj))
 	if own != nil || !r.FitOnly {

@@ -23,6 +23,7 @@ type question struct {
 	ask     *kueue.Workload // in ClusterQueue a
 	want    string
 	message string // part of it
+	refused bool
 }
 
 func (q question) run(t *testing.T) {
@@ -31,6 +32,9 @@ func (q question) run(t *testing.T) {
 		got := ask(t, newBook(t, q.config, q.world...).snap(t), "a", q.ask)
 		if words := got.words(); words != q.want {
 			t.Fatalf("got  %s %q\nwant %s", words, got.Message, q.want)
+		}
+		if got.Refused != q.refused {
+			t.Fatalf("refused is %t, want %t", got.Refused, q.refused)
 		}
 		if !got.Final {
 			t.Fatal("an answer with victims looked for is not final")
@@ -266,7 +270,7 @@ func TestRefusals(t *testing.T) {
 		},
 	}
 	for name, c := range cases {
-		c.want = "NoFit"
+		c.want, c.refused = "NoFit", true
 		t.Run(name, c.run)
 	}
 }
