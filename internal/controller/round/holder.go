@@ -112,6 +112,7 @@ func (r *round) promise(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	}
 	r.written[wl.UID] = key
 	r.mu.Unlock()
+	r.measurePromise(wl, p, &dec)
 	r.snapshot = r.Book.Snapshot()
 	if dec.Coming {
 		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterComing)
