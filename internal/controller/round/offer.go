@@ -330,7 +330,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 	o := t.offer(wl, c)
 	limit, nudge := closeAfter, nudgeAfter
 	if c.Offer.Mode == quota.Preempt {
-		limit = time.Duration(flavors.Seconds(p.Spec.Release.WaitSeconds, 600)) * time.Second
+		limit = p.ReleaseWait()
 		nudge = limit
 	}
 	next := nudge
