@@ -39,7 +39,7 @@ type Evictor struct {
 func (e *Evictor) Evict(ctx context.Context, wl *kueue.Workload, p *flavors.Policy, reason v1alpha1.Reason, message string) error {
 	return e.evict(ctx, wl, reason, message, func(s *v1alpha1.PlacementStatus) {
 		old := s.Retry
-		noted := old != nil && old.NotBefore != nil && notedSince(reservedAt(wl), old.NotBefore.Time, p, old.Count)
+		noted := old != nil && old.NotBefore != nil && notedSince(ReservedAt(wl), old.NotBefore.Time, p, old.Count)
 		if noted && old.Reason == reason && old.Message == message && old.NotBefore.After(e.Now()) {
 			return
 		}
@@ -97,7 +97,7 @@ func (e *Evictor) Refuse(ctx context.Context, wl *kueue.Workload, p *flavors.Pol
 			if c.Until.After(e.Now()) {
 				return
 			}
-			noted = noted || s.Retry != nil && notedSince(reservedAt(wl), c.Until.Time, p, s.Retry.Count)
+			noted = noted || s.Retry != nil && notedSince(ReservedAt(wl), c.Until.Time, p, s.Retry.Count)
 		}
 		r := count(s, noted, why.Reason, why.Message)
 		if s.Retry != nil {
@@ -114,8 +114,8 @@ func notedSince(reserved, until time.Time, p *flavors.Policy, n int32) bool {
 	return !reserved.IsZero() && !until.Add(-Backoff(p.Spec.Retry, n)).Before(reserved)
 }
 
-// reservedAt returns when a Workload's quota was reserved; zero where it holds none.
-func reservedAt(wl *kueue.Workload) time.Time {
+// ReservedAt returns when a Workload's quota was reserved; zero where it holds none.
+func ReservedAt(wl *kueue.Workload) time.Time {
 	if c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}

@@ -83,13 +83,13 @@ func (w *words) who() {
 
 // asked says what a podset wants.
 func asked(ps *kueue.PodSet, quota corev1.ResourceName) string {
-	text := fmt.Sprintf("%s: %s", ps.Name, plural(int(ps.Count), "pod"))
+	text := fmt.Sprintf("%s: %s", ps.Name, report.Plural(int(ps.Count), "pod"))
 	q, charged := ps.Template.Spec.Overhead[quota]
 	switch {
 	case charged:
 		text += fmt.Sprintf(", each charged %s %s", q.String(), quota)
 	case len(ps.Template.Spec.ResourceClaims) > 0:
-		text += fmt.Sprintf(", each with %s", plural(len(ps.Template.Spec.ResourceClaims), "claim"))
+		text += fmt.Sprintf(", each with %s", report.Plural(len(ps.Template.Spec.ResourceClaims), "claim"))
 	default:
 		text += " without devices"
 	}
@@ -220,9 +220,9 @@ func (w *words) got() {
 				p.item(2, "and %d more nodes", len(nodes)-maxNodes)
 				break
 			}
-			text := fmt.Sprintf("%s: %s", n, plural(pods[n], "pod"))
+			text := fmt.Sprintf("%s: %s", n, report.Plural(pods[n], "pod"))
 			if devices[n] > 0 {
-				text += fmt.Sprintf(" of %s: %s", plural(devices[n], "device"), deviceNames(e.Pods, podSet, n))
+				text += fmt.Sprintf(" of %s: %s", report.Plural(devices[n], "device"), deviceNames(e.Pods, podSet, n))
 			}
 			p.item(2, "%s", text)
 		}
@@ -269,9 +269,9 @@ func (w *words) flavors() {
 		if flavor == "" {
 			flavor = "any flavor"
 		}
-		looked := plural(int(s.Nodes), "node")
+		looked := report.Plural(int(s.Nodes), "node")
 		if s.Devices > 0 {
-			looked += ", " + plural(int(s.Devices), "device")
+			looked += ", " + report.Plural(int(s.Devices), "device")
 		}
 		if s.Alternative != "" {
 			flavor += " for " + s.Alternative
@@ -280,7 +280,7 @@ func (w *words) flavors() {
 		for _, why := range s.Reasons {
 			on := ""
 			if why.Nodes > 0 {
-				on = " on " + plural(int(why.Nodes), "node")
+				on = " on " + report.Plural(int(why.Nodes), "node")
 			}
 			p.item(6, "%s%s: %s", why.Reason, on, why.Message)
 		}
@@ -359,10 +359,3 @@ func (w *words) since(c report.Clock) time.Time {
 }
 
 func (w *words) ago(t time.Time) string { return duration.HumanDuration(max(0, w.Now.Sub(t))) }
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

@@ -21,6 +21,19 @@ type Metrics struct {
 	Evictions *prometheus.CounterVec
 	// Divergences counts pods that got other devices or another node than promised.
 	Divergences prometheus.Counter
+	// Offers counts what Kueue was let try, by outcome: Made; Nudged or Closed where Kueue did not take it.
+	Offers *prometheus.CounterVec
+	// Promises counts podsets with devices that were promised a place, by flavor.
+	Promises *prometheus.CounterVec
+	// Fallbacks counts those of Promises that are not of the first flavor that was looked at, by both and by why not that:
+	// its first reason, or QuotaExhausted where its devices were there.
+	Fallbacks *prometheus.CounterVec
+	// WaitSeconds is how long Workloads waited from their creation to a promise; after an eviction they wait on.
+	WaitSeconds prometheus.Histogram
+	// Waiting is how many steered Workloads wait for quota or devices, by the reason of their last decision ("" for an offer).
+	Waiting *prometheus.GaugeVec
+	// PriorityInverted is how many Workloads wait with quota free for devices that lower priority holds.
+	PriorityInverted prometheus.Gauge
 	// ManagedWorkloads is how many unfinished Workloads carry what Plimsoll wrote.
 	ManagedWorkloads prometheus.Gauge
 	// LedgerVersion is the ledger's version.
@@ -46,12 +59,24 @@ func New(r prometheus.Registerer) *Metrics {
 			Name: "plimsoll_evictions_total", Help: "Workloads that Plimsoll evicted, by reason."}, []string{"reason"}),
 		Divergences: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "plimsoll_divergences_total", Help: "Pods that got other devices or another node than promised."}),
+		Offers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_offers_total", Help: "Flavors opened to Workloads for Kueue to take at once, by outcome: Made, Nudged, Closed."}, []string{"outcome"}),
+		Promises: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_promises_total", Help: "Podsets with devices that were promised a place, by flavor."}, []string{"flavor"}),
+		Fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_fallbacks_total", Help: "Podsets promised another flavor than the first that was looked at, by both and why not the first."}, []string{"from", "to", "reason"}),
+		WaitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "plimsoll_wait_seconds", Help: "Time from a Workload's creation to a promise, in seconds.", Buckets: prometheus.ExponentialBuckets(0.1, 3, 14)}),
+		Waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "plimsoll_waiting_workloads", Help: "Steered Workloads that wait for quota or devices, by reason; empty for an offer that stands."}, []string{"reason"}),
+		PriorityInverted: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "plimsoll_priority_inverted_workloads", Help: "Workloads that wait, with quota free, for devices that lower priority holds."}),
 		ManagedWorkloads: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "plimsoll_managed_workloads", Help: "Unfinished Workloads that carry what Plimsoll wrote."}),
 		LedgerVersion: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "plimsoll_ledger_version", Help: "Version of the ledger, counted since the process started."}),
 	}
 	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Evictions,
-		m.Divergences, m.ManagedWorkloads, m.LedgerVersion)
+		m.Divergences, m.Offers, m.Promises, m.Fallbacks, m.WaitSeconds, m.Waiting, m.PriorityInverted, m.ManagedWorkloads, m.LedgerVersion)
 	return m
 }

@@ -22,6 +22,8 @@ type Kueue interface {
 	Ask(ctx context.Context, r quota.Request) quota.Answer
 	// Takes says whether a Workload's LocalQueue is not stopped, and its ClusterQueue is known and takes Workloads.
 	Takes(w *kueue.Workload, clusterQueue string) bool
+	// Priority returns that of a Workload that holds quota; false for others.
+	Priority(uid types.UID) (int32, bool)
 }
 
 // Waiter is a Workload that holds no quota, with what is remembered of its wait.
@@ -237,6 +239,9 @@ func (c *chooser) pass(ctx context.Context) (again, done bool) {
 			c.open(&answer, dec, about)
 			return false, true
 		}
+		if answer.Mode != quota.Preempt {
+			c.inverted(ctx, &answer, about)
+		}
 		if answer.Mode != quota.Preempt && !c.waitedForAll(about) {
 			c.wait(about, dec)
 			return false, true
@@ -261,6 +266,15 @@ func (c *chooser) waitedForAll(about asked) bool {
 
 // decide holds an answer against the ledger: what its victims hold, and what is ending of those before, is this Workload's.
 func (c *chooser) decide(ctx context.Context, a *quota.Answer) Decision {
+	victims := map[types.UID]bool{}
+	for _, v := range a.Victims {
+		victims[v.UID] = !v.Offered // what is only offered to another is its own
+	}
+	return c.decideWithout(ctx, a, victims)
+}
+
+// decideWithout holds an answer against the ledger as if some Workloads were gone.
+func (c *chooser) decideWithout(ctx context.Context, a *quota.Answer, gone map[types.UID]bool) Decision {
 	r := *c.request
 	r.PodSets = slices.Clone(r.PodSets)
 	for i := range r.PodSets {
@@ -281,11 +295,7 @@ func (c *chooser) decide(ctx context.Context, a *quota.Answer) Decision {
 			}
 		}
 	}
-	victims := map[types.UID]bool{}
-	for _, v := range a.Victims {
-		victims[v.UID] = !v.Offered // what is only offered to another is its own
-	}
-	return c.Decider.Decide(ctx, c.snapshot.Without(victims).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
+	return c.Decider.Decide(ctx, c.snapshot.Without(gone).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
 }
 
 // chargeOf returns what a pod costs by the first candidate of a flavor.

@@ -193,6 +193,8 @@ func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
 // never is a Kueue that has quota for nobody and is not sure of it, and counts how often it is asked.
 type never struct{ asks, looks int }
 
+func (k *never) Priority(types.UID) (int32, bool) { return 0, false }
+
 func (k *never) Takes(*kueue.Workload, string) bool { return true }
 
 func (k *never) Ask(_ context.Context, r quota.Request) quota.Answer {

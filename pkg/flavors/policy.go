@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -196,6 +197,11 @@ func (p *Policy) Group(cq *kueue.ClusterQueue) *kueue.ResourceGroup {
 
 // Shadow says that the policy only records.
 func (p *Policy) Shadow() bool { return p.Spec.Mode == v1alpha1.ModeShadow }
+
+// ReleaseWait is how long a quota holder waits for devices on their way, and a pod for a slot.
+func (p *Policy) ReleaseWait() time.Duration {
+	return time.Duration(Seconds(p.Spec.Release.WaitSeconds, 600)) * time.Second
+}
 
 // Seconds returns v, or the default where it is nil (as in a policy that was not defaulted by a server).
 func Seconds(v *int32, fallback int32) int64 { return int64(ptr.Deref(v, fallback)) }

@@ -50,9 +50,18 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 // requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
 // asks for. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
+	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
+		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
+	}, func(dev *Device) { dev.Holders = append(slices.Clone(dev.Holders), holder) })
+}
+
+// edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
+// by lent. s is unchanged.
+func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(*Device)) *Snapshot {
 	c := s.clone()
 	fresh := map[string]bool{}
-	for _, ps := range podSets {
+	for i := range podSets {
+		ps := &podSets[i]
 		n := c.nodes[ps.Node]
 		if n == nil {
 			continue
@@ -62,10 +71,10 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 			n = n.clone()
 			c.nodes[ps.Node] = n
 		}
-		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
+		room(n, ps)
 		for i := range n.Devices {
 			if slices.Contains(ps.Devices, n.Devices[i].ID) {
-				n.Devices[i].Holders = append(slices.Clone(n.Devices[i].Holders), holder)
+				lent(&n.Devices[i])
 			}
 		}
 	}

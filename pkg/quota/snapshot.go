@@ -98,6 +98,20 @@ func (s *Snapshot) Holds(uid types.UID) bool {
 	return held
 }
 
+// Priority returns the priority of a Workload that held quota when the copy was made, in a queue that is active; false for
+// others.
+func (s *Snapshot) Priority(uid types.UID) (int32, bool) {
+	key, held := s.holders[uid]
+	if !held {
+		return 0, false
+	}
+	w := s.find(key)
+	if w == nil || w.Obj.UID != uid {
+		return 0, false
+	}
+	return ptr.Deref(w.Obj.Spec.Priority, 0), true
+}
+
 // Take books an answer: its victims go, and the Workload holds what the answer says, instead of what it held. An answer that
 // gives no quota (Wait, NoFit) changes nothing. The answer must be this copy's; what was taken since, it does not know of.
 func (s *Snapshot) Take(a Answer) {

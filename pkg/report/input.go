@@ -141,7 +141,8 @@ func (in *Input) Admitted() bool {
 	return in.is(kueue.WorkloadAdmitted) && !in.is(kueue.WorkloadEvicted)
 }
 
-func plural(n int, noun string) string {
+// Plural counts things: 1 node, 2 nodes.
+func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -82,7 +82,7 @@ func (in *Input) whyReserved() (v1alpha1.Reason, string) {
 }
 
 // whyUnreserved is about a Workload without quota. Where Kueue may try some flavor, quota is all that is missing,
-// whatever an older decision said.
+// whatever an older decision said of devices.
 func (in *Input) whyUnreserved() (v1alpha1.Reason, string) {
 	if reason, message, ok := in.queueInactive(); ok {
 		return reason, message
@@ -93,7 +93,7 @@ func (in *Input) whyUnreserved() (v1alpha1.Reason, string) {
 	flavors, steered := in.AllowedFlavors()
 	r := in.record()
 	switch {
-	case r != nil && r.Verdict == v1alpha1.VerdictWait && (!steered || len(flavors) == 0 || r.Reason == v1alpha1.ReasonQuotaExhausted):
+	case r != nil && r.Verdict == v1alpha1.VerdictWait && (!steered || len(flavors) == 0 || aboutKueue(r.Reason)):
 		return r.Reason, r.Message
 	case steered && len(flavors) == 0:
 		return v1alpha1.ReasonUndecided, "Plimsoll has not opened a flavor for it yet"
@@ -111,6 +111,12 @@ func (in *Input) whyUnreserved() (v1alpha1.Reason, string) {
 		message += "; it may try " + strings.Join(flavors, ", ")
 	}
 	return v1alpha1.ReasonQuotaExhausted, message
+}
+
+// aboutKueue says whether a reason to wait is Kueue's to end: it stands while flavors are open, and none says that one is
+// offered.
+func aboutKueue(r v1alpha1.Reason) bool {
+	return r == "" || r == v1alpha1.ReasonQuotaExhausted || r == v1alpha1.ReasonQueueInactive
 }
 
 // lookedAt says whether Kueue refused quota to the Workload as it is now.
@@ -142,7 +148,7 @@ func (in *Input) backoff() (v1alpha1.Reason, string, bool) {
 	if r.NotBefore == nil || !r.NotBefore.After(in.Now) {
 		return "", "", false
 	}
-	message := fmt.Sprintf("it was taken back (%s) and is tried again in %s", plural(int(r.Count), "time"), clockOf(in.Now, r.NotBefore.Time))
+	message := fmt.Sprintf("it was taken back (%s) and is tried again in %s", Plural(int(r.Count), "time"), clockOf(in.Now, r.NotBefore.Time))
 	if r.Message != "" {
 		message += ": " + r.Message
 	}

@@ -121,6 +121,14 @@ func TestWhyItWaits(t *testing.T) {
 			in:   Input{Workload: workload(annotated(v1alpha1.AllowedFlavorsAnnotation, "h100")), Placement: waitRecord("QuotaExhausted", "9 of 8")},
 			want: want{OutcomeWaiting, "QuotaExhausted", "9 of 8"},
 		},
+		"open, unreserved and recorded as offered says that it is": {
+			in:   Input{Workload: workload(refused(2), annotated(v1alpha1.AllowedFlavorsAnnotation, "h100")), Placement: waitRecord("", "Kueue may give it h100")},
+			want: want{OutcomeWaiting, "", "Kueue may give it h100"},
+		},
+		"open, unreserved and recorded as in a queue that is stopped says that it is": {
+			in:   Input{Workload: workload(refused(2), annotated(v1alpha1.AllowedFlavorsAnnotation, "h100")), Placement: waitRecord("QueueInactive", "LocalQueue gpus is stopped")},
+			want: want{OutcomeWaiting, "QueueInactive", "LocalQueue gpus is stopped"},
+		},
 		"open since Kueue looked at it last, it waits for Kueue": {
 			in:   Input{Workload: workload(refused(1), annotated(v1alpha1.AllowedFlavorsAnnotation, "h100,a100")), Placement: waitRecord("DevicesInUse", "busy")},
 			want: want{OutcomeWaiting, "", "Kueue has not looked at it since it may try h100, a100"},

@@ -244,7 +244,7 @@ func (c *Controller) wait(ctx context.Context, p *pod, o outcome) (reconcile.Res
 	if o.refusal != nil {
 		return reconcile.Result{}, c.evict(ctx, p, o.refusal)
 	}
-	limit := time.Duration(flavors.Seconds(p.policy.Spec.Release.WaitSeconds, 600)) * time.Second
+	limit := p.policy.ReleaseWait()
 	if !o.waits.IsZero() && c.Clock.Since(o.waits) > limit {
 		return reconcile.Result{}, c.evict(ctx, p, &refusal{v1alpha1.ReasonReleaseTimeout, fmt.Sprintf("pod %s had no slot for %s", p.Name, limit)})
 	}

@@ -173,12 +173,12 @@ func firstComeFirstServed(a, b *kueue.Workload) int {
 	)
 }
 
+// reservedAt returns the second in which quota was reserved; 0 where none is.
 func reservedAt(wl *kueue.Workload) int64 {
-	c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
-	if c == nil || c.Status != "True" {
-		return 0
+	if t := eviction.ReservedAt(wl); !t.IsZero() {
+		return t.Unix()
 	}
-	return c.LastTransitionTime.Unix()
+	return 0
 }
 
 func reserved(wl *kueue.Workload) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,6 +111,7 @@ func (r *round) promise(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	}
 	r.written[wl.UID] = key
 	r.mu.Unlock()
+	r.measurePromise(wl, p, &dec)
 	r.snapshot = r.Book.Snapshot()
 	if dec.Coming {
 		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterComing)
@@ -194,7 +194,7 @@ func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		log.FromContext(ctx).V(2).Info("Withdrew promise that cannot be kept", "reason", hold.Reason)
 		return true, r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
 	}
-	deadline := placement.Spec.Key.ReservedAt.Add(time.Duration(flavors.Seconds(m.Policy.Spec.Release.WaitSeconds, 600)) * time.Second)
+	deadline := placement.Spec.Key.ReservedAt.Add(m.Policy.ReleaseWait())
 	if !r.now.Before(deadline) {
 		return true, r.Evictor.Evict(ctx, wl, m.Policy, v1alpha1.ReasonReleaseTimeout, "what its place waits for did not come: "+hold.Message)
 	}
@@ -218,7 +218,7 @@ func (r *round) pending(ctx context.Context, wl *kueue.Workload, m *policies.Man
 	if m.Policy == nil {
 		return nil
 	}
-	deadline := admitted.LastTransitionTime.Add(time.Duration(flavors.Seconds(m.Policy.Spec.Release.WaitSeconds, 600)) * time.Second)
+	deadline := admitted.LastTransitionTime.Add(m.Policy.ReleaseWait())
 	if r.now.Before(deadline) {
 		r.again(deadline)
 		return nil

@@ -74,7 +74,7 @@ func (r *round) offer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take quota snapshot: %w", err)
 	}
-	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}}
+	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}, waiting: map[v1alpha1.Reason]int{}}
 	r.offeredFirst(kueueNow)
 	var failed []error
 	for i := range r.waiters {
@@ -85,6 +85,7 @@ func (r *round) offer(ctx context.Context) error {
 			t.failed = true
 		}
 	}
+	t.measure()
 	if !r.due.IsZero() && (t.until.IsZero() || r.due.Before(t.until)) {
 		t.until = r.due
 	}
@@ -141,6 +142,9 @@ type turns struct {
 	heads  map[string]string
 	until  time.Time
 	failed bool
+	// waiting and inverted count those that wait, by reason, and of them those that lower priority keeps waiting.
+	waiting  map[v1alpha1.Reason]int
+	inverted int
 }
 
 // next is one waiter's turn.
@@ -154,6 +158,7 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 			if w.rests {
 				return nil
 			}
+			t.waiting[v1alpha1.ReasonBehindQueueHead]++
 			return t.close(ctx, wl, p, admission.Decision{Verdict: v1alpha1.VerdictWait, Reason: v1alpha1.ReasonBehindQueueHead, LedgerVersion: t.devices.Version,
 				Message: fmt.Sprintf("ClusterQueue %s is StrictFIFO, and its head waits", queue) + inNamespace(head, wl)})
 		}
@@ -173,6 +178,10 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 		return unread
 	}
 	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
+	t.waiting[choice.Decision.Reason]++
+	if choice.Decision.Inverted() {
+		t.inverted++
+	}
 	if u := choice.Decision.Until; !u.IsZero() && (t.until.IsZero() || u.Before(t.until)) {
 		t.until = u
 	}
@@ -276,6 +285,9 @@ func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) erro
 		return err
 	}
 	if written {
+		if c.Offer != nil {
+			t.Metrics.Offers.WithLabelValues("Made").Inc()
+		}
 		t.Events.Eventf(wl, nil, corev1.EventTypeNormal, "FlavorsOpened", "Open", "Kueue may try %s", strings.Join(open(c.Plan), ", "))
 	}
 	return nil
@@ -339,7 +351,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 	o := t.offer(wl, c)
 	limit, nudge := closeAfter, nudgeAfter
 	if c.Offer.Mode == quota.Preempt {
-		limit = time.Duration(flavors.Seconds(p.Spec.Release.WaitSeconds, 600)) * time.Second
+		limit = p.ReleaseWait()
 		nudge = limit
 	}
 	next := nudge
@@ -360,6 +372,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 		}
 		t.mu.Lock()
 		o.nudged = true
+		t.Metrics.Offers.WithLabelValues("Nudged").Inc()
 		t.mu.Unlock()
 		return true, nil
 	}
@@ -378,6 +391,7 @@ func (t *turns) patience(ctx context.Context, w *waiting, c *admission.Choice) (
 	if err != nil {
 		return true, err
 	}
+	t.Metrics.Offers.WithLabelValues("Closed").Inc()
 	t.forgetOffer(wl)
 	_, err = t.Writer.Steer(ctx, wl, p, flavors.Plan{})
 	return true, err
