@@ -53,7 +53,7 @@ func TestDemoComesOutAsExpected(t *testing.T) {
 	if status != 0 {
 		t.Fatalf("exit status %d\n%s", status, out)
 	}
-	for _, want := range []string{"All 9 Jobs came to what expected.yaml says.", "h100-0 h100-1 h100-2 h100-3", "NotEnoughDevices"} {
+	for _, want := range []string{"All 14 Jobs came to what expected.yaml says.", "h100-0 h100-1 h100-2 h100-3", "NotEnoughDevices"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the demo does not say %q:\n%s", want, out)
 		}
