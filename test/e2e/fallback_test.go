@@ -129,25 +129,16 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 		c.expectGets(ctx, h, anyModel, "h100", 8)
 	})
 
-	It("comes back to a flavor that was waited for long enough as soon as that is free, where the next was no better", func(ctx context.Context) {
+	It("comes back to a flavor that was waited for long enough as soon as that is free, where there was no other", func(ctx context.Context) {
 		c.withPolicy(ctx, falls(1))
+		c.cordonNodes(ctx, "a100")
 		busy, last := gangOf("busy", 3), gangOf("last", 1)
-		next := job{namespace: teamB, name: "next", pods: 2, gpus: 8, product: "A100"}
-		c.started(ctx, busy, last, next)
-		for _, j := range []job{busy, last, next} {
-			c.bound(ctx, j)
-		}
+		c.started(ctx, busy, last)
+		c.bound(ctx, busy)
+		c.bound(ctx, last)
 		c.started(ctx, anyModel)
-		Eventually(func(g Gomega) {
-			var waited []string
-			p := c.placement(ctx, anyModel)
-			g.Expect(p).NotTo(BeNil())
-			for _, w := range p.Status.Waits {
-				waited = append(waited, w.Flavor)
-			}
-			g.Expect(waited).To(ConsistOf("h100", "a100"))
-		}).Should(Succeed(), func() string { return c.story(ctx, anyModel) })
-		c.expectHoldsNothing(ctx, anyModel)
+		c.expectStanding(ctx, anyModel, "h100", v1alpha1.StandingBusy, v1alpha1.ReasonDevicesInUse, "Fit")
+		c.expectHoldsNothing(ctx, anyModel) // for longer than it is waited for
 		c.expectRecord(ctx, anyModel, v1alpha1.ReasonDevicesInUse)
 		c.finish(ctx, last)
 		c.expectGets(ctx, h, anyModel, "h100", 8)
