@@ -31,7 +31,7 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 	for _, list := range [][]ledger.Device{f.node.Devices, f.node.Lost} {
 		for i := range list {
 			dev := &list[i]
-			ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, expressions...)
+			ok, err := d.Matcher.Selects(dev, expressions...)
 			switch {
 			case err != nil:
 				f.err = err
@@ -75,7 +75,7 @@ func (d *Decider) plugged(s *ledger.Snapshot, n *ledger.Node) map[*ledger.Device
 		}
 		for i := range n.Devices {
 			dev := &n.Devices[i]
-			if ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, ClassSelectors(class)...); err == nil && ok {
+			if ok, err := d.Matcher.Selects(dev, ClassSelectors(class)...); err == nil && ok {
 				if out == nil {
 					out = map[*ledger.Device]corev1.ResourceName{}
 				}

@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -60,5 +62,21 @@ func askKueue(ctx context.Context, k Kueue, w *Waiter, plan flavors.Plan, fitOnl
 	if err := w.Request.Policy.Steer(wl, plan); err != nil {
 		return quota.Answer{Mode: quota.NoFit, Final: true, Message: err.Error()}
 	}
-	return k.Ask(ctx, quota.Request{Workload: wl, ClusterQueue: w.ClusterQueue.Name, FitOnly: fitOnly})
+	a := k.Ask(ctx, quota.Request{Workload: wl, ClusterQueue: w.ClusterQueue.Name, FitOnly: fitOnly})
+	a.Message = withoutClosed(a.Message, w.Request.Policy, flavors.AllowedOf(wl))
+	return a
+}
+
+// withoutClosed takes out of Kueue's words that a flavor doesn't match the affinity which we wrote ourselves: that is no
+// reason of the user's.
+func withoutClosed(message string, p *flavors.Policy, allowed []string) string {
+	for i := range p.Flavors {
+		name := p.Flavors[i].Name
+		if slices.Contains(allowed, name) {
+			continue
+		}
+		words := fmt.Sprintf("flavor %s doesn't match node affinity", name)
+		message = strings.ReplaceAll(strings.ReplaceAll(message, words+", ", ""), ", "+words, "")
+	}
+	return message
 }

@@ -194,7 +194,7 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		for _, dev := range f.devices {
-			ok, err := d.Matcher.Matches(dev.ID.Driver, dev.Spec, expressions...)
+			ok, err := d.Matcher.Selects(dev, expressions...)
 			if err != nil {
 				f.err = err
 				return

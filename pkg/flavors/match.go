@@ -3,6 +3,7 @@ package flavors
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -25,9 +26,30 @@ type Matcher struct {
 	// Cache holds compiled expressions; it may be handed to the allocator.
 	Cache *cel.Cache
 
-	mu      sync.Mutex
-	flavors map[memberKey]*members
-	costly  map[string]bool
+	mu       sync.Mutex
+	flavors  map[memberKey]*members
+	selected map[selectionKey]*selection
+	costly   map[string]bool
+}
+
+// maxSelections bounds what is remembered of slices and selectors together.
+const maxSelections = 1 << 16
+
+// selectionKey names a slice and the selectors that its devices were held against.
+type selectionKey struct {
+	slice       types.UID
+	expressions string
+}
+
+// selection is what came of each device of one version of a slice.
+type selection struct {
+	version string
+	devices map[string]outcome
+}
+
+type outcome struct {
+	matches bool
+	err     error
 }
 
 type memberKey struct {
@@ -44,8 +66,8 @@ type members struct {
 func NewMatcher() *Matcher {
 	return &Matcher{
 		Cache:   cel.NewCache(celCacheSize, features),
-		flavors: map[memberKey]*members{},
-		costly:  map[string]bool{},
+		flavors: map[memberKey]*members{}, selected: map[selectionKey]*selection{},
+		costly: map[string]bool{},
 	}
 }
 
@@ -68,6 +90,31 @@ func (m *Matcher) Matches(driver string, d *resourcev1.Device, expressions ...st
 		}
 	}
 	return true, nil
+}
+
+// Selects is Matches for a device of the ledger, remembered for as long as its slice stays as it is.
+func (m *Matcher) Selects(d *ledger.Device, expressions ...string) (bool, error) {
+	key := selectionKey{d.Slice.UID, strings.Join(expressions, "\x00")}
+	m.mu.Lock()
+	known := m.selected[key]
+	m.mu.Unlock()
+	if known == nil || known.version != d.Slice.ResourceVersion {
+		spec := &d.Slice.Spec
+		known = &selection{version: d.Slice.ResourceVersion, devices: make(map[string]outcome, len(spec.Devices))}
+		for i := range spec.Devices {
+			var o outcome
+			o.matches, o.err = m.Matches(spec.Driver, &spec.Devices[i], expressions...)
+			known.devices[spec.Devices[i].Name] = o
+		}
+		m.mu.Lock()
+		if len(m.selected) >= maxSelections {
+			clear(m.selected)
+		}
+		m.selected[key] = known
+		m.mu.Unlock()
+	}
+	o := known.devices[d.ID.Device]
+	return o.matches, o.err
 }
 
 // affordable says whether the API server accepts an expression that compiles: its estimated cost is within the limit.
@@ -135,6 +182,11 @@ func (m *Matcher) Forget(keep func(slice types.UID) bool) {
 	for k := range m.flavors {
 		if !keep(k.slice) {
 			delete(m.flavors, k)
+		}
+	}
+	for k := range m.selected {
+		if !keep(k.slice) {
+			delete(m.selected, k)
 		}
 	}
 }

@@ -94,3 +94,35 @@ func TestMatchesNamesTheSelectorThatFails(t *testing.T) {
 		}
 	}
 }
+
+func TestSelectsRemembersAVersionOfASlice(t *testing.T) {
+	m := flavors.NewMatcher()
+	of := func(version, modelName string) *ledger.Device {
+		d := node(gpuDriver, attributes{"model": text(modelName)})
+		d[0].Slice.UID, d[0].Slice.ResourceVersion = "slice", version
+		return &d[0]
+	}
+	for _, s := range []struct {
+		device *ledger.Device
+		want   bool
+		why    string
+	}{
+		{of("1", "h100"), true, "first sight"},
+		{of("1", "a100"), true, "the same version of a slice is not looked at again"},
+		{of("2", "a100"), false, "a new version is"},
+	} {
+		if got, err := m.Selects(s.device, model("h100")); err != nil || got != s.want {
+			t.Errorf("%s: selects %t, %v, want %t", s.why, got, err, s.want)
+		}
+	}
+	if got, err := m.Selects(of("2", "a100"), model("a100")); err != nil || !got {
+		t.Errorf("another selector: selects %t, %v, want true", got, err)
+	}
+	if _, err := m.Selects(of("2", "a100"), `"text"`); err == nil {
+		t.Error("a selector that fails is an error, remembered or not")
+	}
+	m.Forget(func(types.UID) bool { return false })
+	if got, err := m.Selects(of("2", "h100"), model("h100")); err != nil || !got {
+		t.Errorf("a slice that is gone was not forgotten: selects %t, %v", got, err)
+	}
+}

@@ -28,7 +28,7 @@ const (
 func standIn() {
 	health := flag.String("health-probe-bind-address", "", "")
 	for _, name := range []string{"namespace", "leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline",
-		"leader-elect-retry-period", "webhook-host", "webhook-port", "webhook-cert-dir", "metrics-bind-address"} {
+		"leader-elect-retry-period", "webhook-host", "webhook-port", "webhook-cert-dir", "metrics-bind-address", "kueue-configuration"} {
 		flag.String(name, "", "")
 	}
 	flag.Parse()
