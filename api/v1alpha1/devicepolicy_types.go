@@ -237,7 +237,7 @@ type PolicyRetry struct {
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	MaxSeconds *int32 `json:"maxSeconds,omitempty"`
-	// limit is after how many refusals a workload waits for a change instead of trying again.
+	// limit is from how many refusals on a workload is tried again no sooner than maxSeconds after the last.
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -73,6 +74,11 @@ func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) De
 		dec.Message = "each podset has a place alone; the search for places beside each other was cut short"
 		return dec
 	}
+	if n := promiseBytes(placed); n > maxPromiseBytes {
+		dec.Reason = v1alpha1.ReasonClaimUnsupported
+		dec.Message = fmt.Sprintf("it has a place, but to write down every pod's devices takes %d KiB, and a Placement holds %d: use fewer pods", n>>10, maxPromiseBytes>>10)
+		return dec
+	}
 	dec.PodSets, dec.Message = placed, admitMessage(placed)
 	if coming {
 		dec.Coming, dec.Reason = true, v1alpha1.ReasonDevicesFreeing
@@ -81,6 +87,17 @@ func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) De
 	}
 	dec.Verdict = v1alpha1.VerdictAdmit
 	return dec
+}
+
+// maxPromiseBytes bounds a promise as JSON: an object of the API server holds little more.
+const maxPromiseBytes = 512 << 10
+
+func promiseBytes(p []v1alpha1.PlacementPodSet) int {
+	raw, err := json.Marshal(p)
+	if err != nil { // it has only plain fields
+		return 0
+	}
+	return len(raw)
 }
 
 // note keeps the earliest time at which the decision may change by itself.

@@ -308,3 +308,16 @@ func TestRecordsStaySmall(t *testing.T) {
 		t.Errorf("record of %d bytes with %d standings", n, len(r.Standings))
 	}
 }
+
+func TestAPromiseThatNoObjectHoldsIsRefused(t *testing.T) {
+	w := newWorld()
+	for i := range 1400 {
+		w.node(fmt.Sprintf("a-node-with-a-rather-long-name-%04d", i), "h100:8", nil)
+	}
+	for count, want := range map[int32]v1alpha1.Verdict{100: v1alpha1.VerdictAdmit, 1400: v1alpha1.VerdictWait} {
+		dec := w.decide(t, Request{PodSets: []PodSet{pods(count, 8, nil)}})
+		if dec.Verdict != want || want == v1alpha1.VerdictWait && dec.Reason != v1alpha1.ReasonClaimUnsupported {
+			t.Errorf("%d pods: %s for %s, want %s: %s", count, dec.Verdict, dec.Reason, want, dec.Message)
+		}
+	}
+}
