@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +126,10 @@ func TestChoices(t *testing.T) {
 				ps.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "flavor-a100", Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}}}}}}}
 			})}, want: "main=a100@8 Fit", standings: "h100=Impossible/NoFit a100=Fits/Fit other=Impossible/NoFit"},
+		"a claim that cannot be cut to any device is never given quota": {
+			market: both(), podSets: []PodSet{pods(1, 8, func(ps *PodSet) {
+				ps.Shape.Claims[0].Requests[0].Alternatives[0].Selectors = slices.Repeat([]string{"true"}, 32)
+			})}, want: "closed ClaimUnsupported"},
 		"more than any node has is Impossible": {
 			market: everything(t), podSets: []PodSet{pods(1, 9, nil)}, want: "closed NotEnoughDevices"},
 		"more than any node has is rejected where the policy says so": {
