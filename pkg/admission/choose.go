@@ -380,6 +380,9 @@ func (c *chooser) closed() {
 		if !c.kueue.Takes(c.waiter.Workload, c.waiter.ClusterQueue.Name) {
 			dec.Reason, dec.Message = v1alpha1.ReasonQueueInactive, cut(c.quotaSays.Message, maxDecisionMessage)
 		}
+		if err := c.unwritable(); err != nil { // it is not quota that is missing
+			dec.Reason, dec.Message = v1alpha1.ReasonClaimUnsupported, cut("no flavor can be opened to it: "+err.Error(), maxDecisionMessage)
+		}
 	}
 	if c.exhausted != nil {
 		st := stage{}

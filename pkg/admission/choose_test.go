@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +126,10 @@ func TestChoices(t *testing.T) {
 				ps.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "flavor-a100", Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}}}}}}}
 			})}, want: "main=a100@8 Fit", standings: "h100=Impossible/NoFit a100=Fits/Fit other=Impossible/NoFit"},
+		"a claim that cannot be cut to any device is never given quota": {
+			market: both(), podSets: []PodSet{pods(1, 8, func(ps *PodSet) {
+				ps.Shape.Claims[0].Requests[0].Alternatives[0].Selectors = slices.Repeat([]string{"true"}, 32)
+			})}, want: "closed ClaimUnsupported"},
 		"more than any node has is Impossible": {
 			market: everything(t), podSets: []PodSet{pods(1, 9, nil)}, want: "closed NotEnoughDevices"},
 		"more than any node has is rejected where the policy says so": {
@@ -225,20 +230,22 @@ func TestOneWorkloadAsksKueueABoundedNumberOfTimes(t *testing.T) {
 }
 
 func TestAWorkloadWithManyAffinityTermsIsOpenedWhatCanBeWritten(t *testing.T) {
-	m := newMarket(t, "h100=8 a100=8").with(map[string]string{"h": "h100:8", "a": "a100:8"}).uses("cq", "h100", "x", 100, 8).uses("cq", "a100", "y", 100, 8)
-	terms := make([]corev1.NodeSelectorTerm, 100)
-	for i := range terms {
-		terms[i].MatchExpressions = []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"h", "a", fmt.Sprint(i)}}}
-	}
-	w := m.waiter(choicePolicy(t, nil), "job", 0, pods(1, 8, func(ps *PodSet) {
-		ps.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
-	}))
-	c := (&Decider{Matcher: flavors.NewMatcher()}).Choose(t.Context(), m.book.Snapshot(), m.snap(t), w)
-	if got := wordsOf(c); got != "main=h100@8 QuotaExhausted" {
-		t.Errorf("it has %s", got)
-	}
-	if err := w.Request.Policy.Steer(w.Workload, c.Plan); err != nil {
-		t.Error(err)
+	for n, want := range map[int]string{100: "main=h100@8 QuotaExhausted", 128: "main=h100@8 QuotaExhausted", 129: "closed ClaimUnsupported"} {
+		m := newMarket(t, "h100=8 a100=8").with(map[string]string{"h": "h100:8", "a": "a100:8"}).uses("cq", "h100", "x", 100, 8).uses("cq", "a100", "y", 100, 8)
+		terms := make([]corev1.NodeSelectorTerm, n)
+		for i := range terms {
+			terms[i].MatchExpressions = []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"h", "a", fmt.Sprint(i)}}}
+		}
+		w := m.waiter(choicePolicy(t, nil), "job", 0, pods(1, 8, func(ps *PodSet) {
+			ps.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+		}))
+		c := (&Decider{Matcher: flavors.NewMatcher()}).Choose(t.Context(), m.book.Snapshot(), m.snap(t), w)
+		if got := wordsOf(c); got != want {
+			t.Errorf("with %d terms it has %s, want %s", n, got, want)
+		}
+		if err := w.Request.Policy.Steer(w.Workload, c.Plan); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -43,14 +43,14 @@ func (d *Decider) most(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
 		}
 	}
-	if limit > 0 && !n.distinct() {
+	if limit > 0 && !n.distinct(b) {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
 	return d.largest(ctx, n, b, bounded(int(limit)), why)
 }
 
-// distinct says whether the podset's claims can be cut to single devices of the node.
-func (n *nodeFit) distinct() bool {
+// distinct says whether the podset's claims can be cut to single devices of the node, as a book has it.
+func (n *nodeFit) distinct(b book) bool {
 	known := map[string]bool{}
 	for i := range n.wants {
 		if n.wants[i].Name == string(n.byNumber) {
@@ -58,7 +58,7 @@ func (n *nodeFit) distinct() bool {
 		}
 		for _, dev := range n.wants[i].matching {
 			if _, ok := known[dev.ID.Driver]; !ok {
-				known[dev.ID.Driver] = flavors.Distinct(dev.ID.Driver, slices.Concat(n.node.Devices, n.node.Lost))
+				known[dev.ID.Driver] = n.tellsApart(dev.ID.Driver, b)
 			}
 			if !known[dev.ID.Driver] {
 				return false
@@ -66,6 +66,16 @@ func (n *nodeFit) distinct() bool {
 		}
 	}
 	return true
+}
+
+// tellsApart says whether an attribute tells the devices of a driver apart that the node has in a book. What was lost and is not
+// expected back does not count: a pool that goes on under another name lists the same devices.
+func (n *nodeFit) tellsApart(driver string, b book) bool {
+	if b == emptyHealthy {
+		return flavors.Distinct(driver, n.node.Devices) || flavors.Distinct(driver, n.node.Lost)
+	}
+	gone := func(d ledger.Device) bool { return !n.back(d.Lost, b) }
+	return flavors.Distinct(driver, slices.Concat(n.node.Devices, slices.DeleteFunc(slices.Clone(n.node.Lost), gone)))
 }
 
 // largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.

@@ -141,6 +141,11 @@ func (c *chooser) steerable(plan flavors.Plan) bool {
 	return c.request.Policy.Steer(c.waiter.Workload.DeepCopy(), plan) == nil
 }
 
+// unwritable says why not even one flavor can be opened: the Workload has too many affinity terms of its own. Nil where one can.
+func (c *chooser) unwritable() error {
+	return c.request.Policy.Steer(c.waiter.Workload.DeepCopy(), flavors.Plan{Allowed: []string{c.request.Policy.Flavors[0].Name}})
+}
+
 // plan opens the first n options of each podset.
 func (c *chooser) plan(st stage, n int) flavors.Plan {
 	plan := flavors.Plan{AllowedFor: map[string][]string{}, Charge: map[string]int64{}, Overhead: c.waiter.Overhead}

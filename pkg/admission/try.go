@@ -53,6 +53,11 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		t.standing.Reasons = []v1alpha1.StandingReason{{Reason: v1alpha1.ReasonDeviceClassNotFound, Message: class}}
 		return t
 	}
+	if why := r.Policy.Uncuttable(ps.Shape, o); why != nil {
+		t.standing.Standing, t.settled = v1alpha1.StandingImpossible, true
+		t.standing.Reasons = []v1alpha1.StandingReason{{Reason: why.Reason, Message: cut(why.Message, maxReasonMessage)}}
+		return t
+	}
 	nodes := d.nodesOf(s, r, ps, o, false)
 	t.fits = nodes
 	t.standing.Nodes = bounded(len(nodes))

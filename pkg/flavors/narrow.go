@@ -35,20 +35,33 @@ func (p *Policy) Exact(m *Matcher, c ClaimShape, flavor int, picks []Pick, onNod
 		return none, refusal
 	}
 	spec := c.cut(choice)
-	total := 0
-	for _, pick := range picks {
+	cuts, total := make([]cut, len(picks)), 0
+	for i, pick := range picks {
 		a := &c.Requests[pick.Request].Alternatives[pick.Alternative]
-		expressions, refusal := p.narrowed(m, a, flavor, pick.Devices, onNode)
-		if refusal != nil {
-			return none, refusal
+		first, ok := identify(pick.Devices, onNode)
+		if !ok {
+			return none, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(pick.Devices))
 		}
-		for _, e := range expressions {
-			total += len(e)
-		}
-		if len(expressions) > resourcev1.DeviceSelectorsMaxSize || total > maxCELBytes {
+		cuts[i] = cut{first, p.beside(a, flavor)}
+		total += cuts[i].bytes()
+		if n := cuts[i].selectors(); n > resourcev1.DeviceSelectorsMaxSize || total > maxCELBytes {
 			return none, unsupportedf("claim %q: %d selectors of %d bytes together are too many to cut it to the promised devices (at most %d and %d)",
-				c.Name, len(expressions), total, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
+				c.Name, n, total, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
 		}
+	}
+	left := maxCELBytes - total
+	for i, pick := range picks {
+		a := &c.Requests[pick.Request].Alternatives[pick.Alternative]
+		expressions := append([]string{cuts[i].first}, p.Flavors[flavor].Selectors...)
+		for _, not := range p.notEarlier(m, flavor, pick.Devices) { // the first expression says as much: they go where there is no room
+			if cuts[i].selectors() == resourcev1.DeviceSelectorsMaxSize || len(not) > left {
+				break
+			}
+			left -= len(not)
+			cuts[i].rest = append(cuts[i].rest, not)
+			expressions = append(expressions, not)
+		}
+		expressions = slices.Concat(expressions, p.Constraints, a.Selectors)
 		selectors := make([]resourcev1.DeviceSelector, len(expressions))
 		for i, x := range expressions {
 			selectors[i].CEL = &resourcev1.CELDeviceSelector{Expression: x}
@@ -83,22 +96,63 @@ func (c *ClaimShape) choice(picks []Pick) ([]int, *Refusal) {
 	return choice, nil
 }
 
-// narrowed returns the expressions of one request that is cut to its devices.
-func (p *Policy) narrowed(m *Matcher, a *Alternative, flavor int, devices []*ledger.Device, onNode []ledger.Device) ([]string, *Refusal) {
-	first, ok := identify(devices, onNode)
-	if !ok {
-		return nil, unsupportedf("no attribute tells the devices of node %s apart, so a claim cannot be cut to those promised", sliceNodeName(devices))
+// cut is what one request is cut to its devices by.
+type cut struct {
+	// first names the devices, rest are the selectors beside it.
+	first string
+	rest  []string
+}
+
+func (c *cut) selectors() int { return 1 + len(c.rest) }
+
+func (c *cut) bytes() int {
+	n := len(c.first)
+	for _, e := range c.rest {
+		n += len(e)
 	}
-	expressions := []string{first}
-	expressions = append(expressions, p.Flavors[flavor].Selectors...)
+	return n
+}
+
+// beside returns the selectors that a request of a flavor carries beside its devices' names, whichever they are.
+func (p *Policy) beside(a *Alternative, flavor int) []string {
+	return slices.Concat(p.Flavors[flavor].Selectors, p.Constraints, a.Selectors)
+}
+
+// Naming a driver and its attributes takes about driverBytes of CEL, naming one of its devices about deviceBytes.
+const (
+	driverBytes = 160
+	deviceBytes = 50
+)
+
+// Uncuttable says why the claims of an option are too large to be cut to the devices of its flavor, whichever those are; nil where
+// they are not. Names of devices count as what they are as a rule: Exact knows them, and has the last word.
+func (p *Policy) Uncuttable(s Shape, o Option) *Refusal {
+	if o.Flavor < 0 {
+		return nil
+	}
+	total := make([]int, len(s.Claims))
+	for _, r := range s.Chosen(o.Variant) {
+		c := cut{rest: p.beside(&r.Alternative, o.Flavor)}
+		total[r.Claim] += driverBytes + deviceBytes*int(r.Count) + c.bytes()
+		if n := c.selectors(); n > resourcev1.DeviceSelectorsMaxSize || total[r.Claim] > maxCELBytes {
+			return unsupportedf("ResourceClaimTemplate %q: spec.devices.requests[%q]: %d selectors, or %d bytes of them, with those of flavor %s are too many (at most %d and %d): join or shorten them",
+				s.Claims[r.Claim].Template, r.Name, n, total[r.Claim], p.Flavors[o.Flavor].Name, resourcev1.DeviceSelectorsMaxSize, maxCELBytes)
+		}
+	}
+	return nil
+}
+
+// notEarlier returns expressions that are false on devices of the flavors before one, as far as they are true on its own and the
+// API server takes them.
+func (p *Policy) notEarlier(m *Matcher, flavor int, devices []*ledger.Device) []string {
+	var out []string
 	for f := range flavor {
 		not := "!(" + strings.Join(parenthesized(p.Flavors[f].Selectors), " && ") + ")"
 		if holds(m, devices, not) && m.affordable(not) {
-			expressions = append(expressions, not)
+			out = append(out, not)
 		}
 	}
-	expressions = append(expressions, p.Constraints...)
-	return append(expressions, a.Selectors...), nil
+	return out
 }
 
 func parenthesized(expressions []string) []string {
