@@ -81,6 +81,9 @@ spec:
     nodes: [{name: node-0, slots: 1, requests: [{claim: gpu, request: gpu, devices: [a/b/c]}]}]
 status:
   conditions: [{type: Reserved, status: "True", observedGeneration: 1, lastTransitionTime: "2026-01-01T00:00:00Z", reason: Ready, message: ready}]
+  waits: [{flavor: h100, since: "2026-01-01T00:00:00Z"}]
+  closed: [{flavor: h100, until: "2026-01-01T00:00:00Z"}]
+  victims: [abc]
   retry: {count: 1, notBefore: "2026-01-01T00:00:00Z", reason: Held, message: held}
   record:
     time: "2026-01-01T00:00:00Z"
@@ -90,7 +93,7 @@ status:
     ledgerVersion: 1
     reason: Held
     message: held
-    standings: [{podSet: main, flavor: h100, standing: Busy, nodes: 1, devices: 1, reasons: [{reason: Held, nodes: 1, message: held}]}]
+    standings: [{podSet: main, flavor: h100, alternative: gpu/h100, standing: Busy, quota: Fit, nodes: 1, devices: 1, reasons: [{reason: Held, nodes: 1, message: held}]}]
   history: [{time: "2026-01-01T00:00:00Z", verdict: Wait, reason: Held, message: held}]
 `
 )
