@@ -32,6 +32,8 @@ type Store struct {
 	// Deciding is held by whoever promises what was decided on a snapshot of the ledger, from the snapshot until Written
 	// was called: so no two decisions give away the same device.
 	Deciding sync.Mutex
+	// Offers holds what Workloads were offered, by uid, until it is promised or offered no more. Deciding guards it.
+	Offers map[types.UID]Offer
 }
 
 // Get returns the Placement of a Workload as the cache has it; nil if there is none, or one of an earlier Workload of

@@ -107,6 +107,9 @@ func (c *cluster) taintPool(ctx context.Context, node string, taints ...resource
 	}
 }
 
+// settling is how long after a node was taken away what it held is being placed anew.
+const settling = 5 * time.Second
+
 // past is what had become of one Workload up to a moment.
 type past struct {
 	places  []string // the nodes of its last promise
@@ -128,7 +131,8 @@ func (p *past) happened(at time.Time, outages []outage) bool {
 		if !at.After(o.from) || at.After(o.to.Add(time.Second)) {
 			return false
 		}
-		return slices.Contains(p.places, o.node) || len(p.places) == 0 && p.opened.Before(o.from.Add(time.Second))
+		// what had no place yet may have been offered that node, or what a pod from that node was then given instead
+		return slices.Contains(p.places, o.node) || len(p.places) == 0 && p.opened.Before(o.from.Add(settling))
 	})
 }
 

@@ -113,7 +113,9 @@ var _ = Describe("Preemption", Ordered, ContinueOnFailure, func() {
 	preempts := func(ctx context.Context, j job, victims []job) string {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
-			g.Expect(c.workload(ctx, j).Status.Admission).NotTo(BeNil())
+			wl := c.workload(ctx, j)
+			g.Expect(wl).NotTo(BeNil())
+			g.Expect(wl.Status.Admission).NotTo(BeNil())
 			g.Expect(c.promise(ctx, j)).NotTo(BeNil())
 		}).Should(Succeed(), func() string { return c.story(ctx, j) })
 		names := c.evicted(ctx, h, victims)

@@ -180,10 +180,10 @@ var _ = Describe("A manager that dies while it steers", Ordered, ContinueOnFailu
 		all := job{namespace: teamA, name: "all", pods: 4, gpus: 8, product: "H100"}
 		DeferCleanup(func(ctx context.Context) { c.remove(ctx, all) })
 		c.restartManager(ctx, faultpointEnv+faultpoint.AfterRemember)
+		h := c.history()
 		c.submit(ctx, all)
 		c.bound(ctx, all)
 		before := c.reached(faultpoint.AfterRemember)
-		h := c.history()
 		j.pods, j.product = 1, ""
 		c.submit(ctx, j)
 		c.dies(ctx, faultpoint.AfterRemember, before)

@@ -156,17 +156,19 @@ var _ = Describe("While no manager serves the webhooks", Ordered, ContinueOnFail
 		}).Should(Succeed())
 
 		Expect(c.StartManager(ctx)).To(Succeed())
-		By("steered and charged while it waits")
+		By("closed while its queue takes nothing")
 		Eventually(func(g Gomega) {
 			wl := c.workload(ctx, waiting)
-			g.Expect(flavors.AllowedOf(wl)).To(Equal([]string{"h100"}))
-			g.Expect(flavors.ChargeOf(wl)).To(Equal(map[string]int64{"main": 2}))
-			g.Expect(wl.Spec.PodSets[0].Template.Spec.Overhead).To(HaveKey(corev1.ResourceName("gpus")))
+			g.Expect(wl.Annotations).To(HaveKeyWithValue(v1alpha1.AllowedFlavorsAnnotation, ""))
 			g.Expect(wl.Spec.PodSets[0].Template.Spec.Affinity).NotTo(BeNil())
 		}).Should(Succeed(), func() string { return c.story(ctx, waiting) })
 		c.hold(ctx, waiting.namespace, false)
 
+		By("opened and charged once it takes it")
 		c.expectServed(ctx, waiting)
+		Expect(flavors.AllowedOf(c.workload(ctx, waiting))).To(Equal([]string{"h100"}))
+		Expect(flavors.ChargeOf(c.workload(ctx, waiting))).To(Equal(map[string]int64{"main": 2}))
+		Expect(c.workload(ctx, waiting).Spec.PodSets[0].Template.Spec.Overhead).To(HaveKey(corev1.ResourceName("gpus")))
 		c.expectServed(ctx, reserved)
 		for flavor, j := range map[kueue.ResourceFlavorReference]*kueue.Workload{"h100": c.workload(ctx, waiting), "a100": c.workload(ctx, reserved)} {
 			Expect(j.Status.Admission.PodSetAssignments[0].Flavors).To(HaveKeyWithValue(corev1.ResourceName("gpus"), flavor), j.Name)

@@ -106,7 +106,13 @@ func (l *look) decide(ctx context.Context, first slot, move []slot) admission.De
 	for _, s := range move {
 		back = append(back, ledger.PodSetClaim{Node: s.node, Slots: 1, Requests: l.asked.Requests, Devices: s.ids()})
 	}
-	return l.Decider.Replace(ctx, l.snapshot, req, admission.Return{Placement: l.placement.UID, Claims: back, Charge: l.podSet.Charge})
+	give := admission.Return{Placement: l.placement.UID, Claims: back, Charge: l.podSet.Charge}
+	beside := l.Store.Beside(l.snapshot, l.workload.UID)
+	dec := l.Decider.Replace(ctx, beside, req, give)
+	if dec.Verdict != v1alpha1.VerdictAdmit && beside != l.snapshot {
+		dec = l.Decider.Replace(ctx, l.snapshot, req, give)
+	}
+	return dec
 }
 
 // ofPod names what one pod asks for among what its podset does.

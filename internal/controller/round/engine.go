@@ -143,6 +143,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			failed = append(failed, fmt.Errorf("workload %s/%s: %w", wl.Namespace, wl.Name, err))
 		}
 	}
+	r.forgetTaken(workloads)
 	if err := r.offer(ctx); err != nil {
 		failed = append(failed, err)
 	}

@@ -111,6 +111,7 @@ func (r *round) promise(ctx context.Context, wl *kueue.Workload, p *flavors.Poli
 	}
 	r.written[wl.UID] = key
 	r.mu.Unlock()
+	delete(r.Store.Offers, wl.UID)
 	r.measurePromise(wl, p, &dec)
 	r.snapshot = r.Book.Snapshot()
 	if dec.Coming {

@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -19,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/eviction"
 	"github.com/plimsoll-dev/plimsoll/internal/faultpoint"
+	"github.com/plimsoll-dev/plimsoll/internal/placements"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -73,6 +76,12 @@ func (r *round) offer(ctx context.Context) error {
 	kueueNow, err := r.Quota.Snapshot()
 	if err != nil {
 		return fmt.Errorf("take quota snapshot: %w", err)
+	}
+	if r.Store.Offers == nil {
+		r.Store.Offers = map[types.UID]placements.Offer{}
+	}
+	for _, w := range r.waiters { // each is offered it anew in its turn
+		delete(r.Store.Offers, w.workload.UID)
 	}
 	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}, waiting: map[v1alpha1.Reason]int{}}
 	r.offeredFirst(kueueNow)
@@ -236,15 +245,36 @@ func waiterOf(req *admission.Request, wl *kueue.Workload, m *policies.Managed, p
 
 // take takes an offer from the working copies.
 func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Choice) {
-	holder := ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}
+	offer := placements.Offer{Holder: ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}}
 	for _, p := range c.Decision.PodSets {
 		for i := range req.PodSets {
 			if req.PodSets[i].Name == p.Name {
-				t.devices = t.devices.With(holder, admission.Claims(p, req.PodSets[i].Requests))
+				offer.Claims = append(offer.Claims, admission.Claims(p, req.PodSets[i].Requests)...)
 			}
 		}
 	}
+	t.devices = t.devices.With(offer.Holder, offer.Claims)
+	t.Store.Offers[wl.UID] = offer
 	t.quota.Take(*c.Offer)
+}
+
+// forgetTaken drops what was offered to those that wait, which are offered it anew, and to those that are not about to be
+// promised anything any more.
+func (r *round) forgetTaken(workloads []*kueue.Workload) {
+	holds := map[types.UID]bool{}
+	for _, wl := range workloads {
+		holds[wl.UID] = reserved(wl) && !finished(wl) && ptr.Deref(wl.Spec.Active, true) && wl.DeletionTimestamp == nil &&
+			!meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted)
+	}
+	for uid := range r.Store.Offers {
+		if !holds[uid] && !r.waits(uid) {
+			delete(r.Store.Offers, uid)
+		}
+	}
+}
+
+func (r *round) waits(uid types.UID) bool {
+	return slices.ContainsFunc(r.waiters, func(w waiting) bool { return w.workload.UID == uid })
 }
 
 // write writes what came of a turn: first what must be remembered, then the allowed set.

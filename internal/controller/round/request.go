@@ -144,7 +144,11 @@ func (r *round) decide(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 		return nil, admission.Decision{}, err
 	}
 	req.Coming, req.Others = true, r.spokenFor(wl.UID)
-	dec := r.Decider.Decide(ctx, r.snapshot, req)
+	beside := r.Store.Beside(r.snapshot, wl.UID)
+	dec := r.Decider.Decide(ctx, beside, req)
+	if dec.Verdict != v1alpha1.VerdictAdmit && beside != r.snapshot {
+		dec = r.Decider.Decide(ctx, r.snapshot, req)
+	}
 	r.Metrics.Decisions.WithLabelValues(string(dec.Verdict), string(dec.Reason)).Inc()
 	r.mu.Lock()
 	defer r.mu.Unlock()
