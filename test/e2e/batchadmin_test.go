@@ -9,10 +9,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -75,23 +73,20 @@ var _ = Describe("A batch administrator of a namespace", Ordered, ContinueOnFail
 		c.submit(ctx, first)
 		c.bound(ctx, first)
 		c.submit(ctx, j)
-		var wl *kueue.Workload
-		Eventually(func(g Gomega) { // reserved, and not admitted: the devices are in use
-			wl = c.workload(ctx, j)
-			g.Expect(wl).NotTo(BeNil())
-			g.Expect(meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeTrue())
-		}).WithTimeout(late).Should(Succeed(), func() string { return c.story(ctx, j) })
-		// no quota, one patch with a charge of his own, quota again
-		c.setActive(ctx, wl, false)
+		// closed while the devices are in use; then one patch with a charge of his own, and quota
 		Eventually(func(g Gomega) {
-			wl = c.workload(ctx, j)
-			g.Expect(meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)).To(BeFalse())
+			wl := c.workload(ctx, j)
+			g.Expect(wl).NotTo(BeNil())
+			g.Expect(c.placement(ctx, j)).NotTo(BeNil(), "the manager has decided it")
+			g.Expect(wl.Annotations).To(HaveKeyWithValue(v1alpha1.AllowedFlavorsAnnotation, ""))
 			wl.Annotations[v1alpha1.AllowedFlavorsAnnotation], wl.Annotations[v1alpha1.ChargeAnnotation] = "h100,a100,other", `{"main":"1"}`
 			wl.Spec.PodSets[0].Template.Spec.Affinity = nil
 			wl.Spec.PodSets[0].Template.Spec.Overhead = corev1.ResourceList{"gpus": resource.MustParse("1")}
-			wl.Spec.Active = ptr.To(true)
 			g.Expect(boss.Update(ctx, wl)).To(Succeed())
 		}).Should(Succeed())
+		wl := c.workload(ctx, j)
+		Eventually(func() []string { return c.events(ctx, teamA, "Workload", wl.Name) }).WithTimeout(late).
+			Should(ContainElement(HavePrefix("QuotaMismatch: ")), func() string { return c.story(ctx, j) })
 		c.remove(ctx, holder)
 		c.expectAsPromised(ctx, j, c.bound(ctx, j))
 		Eventually(func() int64 { return c.usage(ctx, teamA) }).Should(BeEquivalentTo(8))

@@ -426,3 +426,22 @@ func TestSlotsAreGivenBackAsKueueReclaims(t *testing.T) {
 }
 
 func (b *bench) placementOwner() []metav1.OwnerReference { return b.get("p1").OwnerReferences }
+
+// TestASlotIsNotTakenFromAPodThatWasNotSeenYet: who waits for the lock has seen the pods as they were before.
+func TestASlotIsNotTakenFromAPodThatWasNotSeenYet(t *testing.T) {
+	b := newBench(t, map[string]int{"h": 4}, 2, "h", "h")
+	full, why, err := b.find(t.Context(), b.pod("first", nil))
+	if err != nil || full == nil {
+		t.Fatalf("find: %v, %s", err, why)
+	}
+	l, _, err := b.look(t.Context(), full)
+	b.must(err)
+	b.pod("second", nil)
+	b.reconcile("second")
+	has, _ := b.cutFor("second")
+	s, o, err := l.next(t.Context())
+	b.must(err)
+	if !o.ready || len(has) == 0 || slices.Contains(s.devices(), has[0]) {
+		t.Errorf("the first pod takes %v (%+v), the second has %v", s.devices(), o, has)
+	}
+}

@@ -49,13 +49,28 @@ func (c *Controller) take(ctx context.Context, p *pod) (slot, outcome, error) {
 	if l == nil || err != nil {
 		return slot{}, o, err
 	}
+	return l.next(ctx)
+}
+
+// next is take, once the assignment's lock is held.
+func (l *look) next(ctx context.Context) (slot, outcome, error) {
 	l.assigned.mu.Lock()
 	defer l.assigned.mu.Unlock()
-	if p.placement.Generation < l.assigned.generation { // it was amended, and that has not come back yet
+	if err := l.see(ctx); err != nil {
+		return slot{}, outcome{}, err
+	}
+	if l.placement.Generation < l.assigned.generation { // it was amended, and that has not come back yet
 		return slot{}, outcome{again: retryEvery}, nil
 	}
-	l.snapshot = c.Book.Snapshot()
 	return l.take(ctx)
+}
+
+// see looks at the accounts and at the other pods. The lock is held: whoever has a slot by now is among the pods that are
+// seen now, which need not be so of pods that were seen before.
+func (l *look) see(ctx context.Context) (err error) {
+	l.snapshot = l.Book.Snapshot()
+	l.live, err = l.siblings(ctx, l.Namespace, observe.ControllerOf(l.pod.Pod))
+	return err
 }
 
 // stands holds the slot of a pod that was released and is not bound yet against the accounts: what happens to it now, no
@@ -71,7 +86,9 @@ func (c *Controller) stands(ctx context.Context, p *pod) (outcome, error) {
 	if !has {
 		return outcome{}, nil
 	}
-	l.snapshot = c.Book.Snapshot()
+	if err := l.see(ctx); err != nil {
+		return outcome{}, err
+	}
 	t := l.generic(s)
 	if t == nil {
 		l.fine()
