@@ -63,8 +63,8 @@ func everything(note func()) func(context.Context, client.Object) []reconcile.Re
 	}
 }
 
-// spec lets creations, deletions and changes of spec pass.
-var spec = predicate.GenerationChangedPredicate{}
+// ChangedSpec lets creations, deletions and changes of spec pass.
+var ChangedSpec predicate.Predicate = predicate.GenerationChangedPredicate{}
 
 // Controllers returns the parts that reconcile. The round is also due when Environment.Changed is called.
 func (p *Parts) Controllers() []Controller {
@@ -80,12 +80,12 @@ func (p *Parts) roundWatches() []Watch {
 	changed := everything(p.Round.InputChanged)
 	return []Watch{
 		{&kueue.Workload{}, nil, everything(nil)},
-		{&v1alpha1.Placement{}, spec, everything(nil)},
-		{&v1alpha1.DevicePolicy{}, spec, changed},
+		{&v1alpha1.Placement{}, ChangedSpec, everything(nil)},
+		{&v1alpha1.DevicePolicy{}, ChangedSpec, changed},
 		{&kueue.ResourceFlavor{}, nil, changed},
-		{&kueue.AdmissionCheck{}, spec, changed},
-		{&kueue.ClusterQueue{}, spec, changed},
-		{&kueue.LocalQueue{}, spec, changed},
+		{&kueue.AdmissionCheck{}, ChangedSpec, changed},
+		{&kueue.ClusterQueue{}, ChangedSpec, changed},
+		{&kueue.LocalQueue{}, ChangedSpec, changed},
 		{&nodev1.RuntimeClass{}, nil, changed},
 		{&resourcev1.ResourceClaimTemplate{}, notOwned, changed},
 	}
@@ -116,7 +116,7 @@ func (p *Parts) releaseWatches() []Watch {
 	}
 	return []Watch{
 		{&corev1.Pod{}, managed, itself},
-		{&v1alpha1.Placement{}, spec, ofWorkload},
+		{&v1alpha1.Placement{}, ChangedSpec, ofWorkload},
 		{&kueue.Workload{}, nil, ofWorkload},
 		{&resourcev1.ResourceClaim{}, nil, ofClaim},
 	}
@@ -133,12 +133,12 @@ func policyWatches() []Watch {
 		UpdateFunc: func(e event.UpdateEvent) bool { return of(e.ObjectOld) || of(e.ObjectNew) },
 	}
 	return []Watch{
-		{&v1alpha1.DevicePolicy{}, spec, everything(nil)},
+		{&v1alpha1.DevicePolicy{}, ChangedSpec, everything(nil)},
 		{&kueue.ResourceFlavor{}, nil, everything(nil)},
-		{&kueue.AdmissionCheck{}, spec, everything(nil)},
-		{&kueue.ClusterQueue{}, spec, everything(nil)},
-		{&resourcev1.DeviceClass{}, spec, everything(nil)},
-		{&resourcev1.ResourceSlice{}, spec, everything(nil)},
+		{&kueue.AdmissionCheck{}, ChangedSpec, everything(nil)},
+		{&kueue.ClusterQueue{}, ChangedSpec, everything(nil)},
+		{&resourcev1.DeviceClass{}, ChangedSpec, everything(nil)},
+		{&resourcev1.ResourceSlice{}, ChangedSpec, everything(nil)},
 		{&v1alpha1.Placement{}, mischarged, everything(nil)},
 	}
 }
