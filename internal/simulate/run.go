@@ -6,10 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
@@ -48,6 +50,8 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WorkloadRequestUseMergePatch): true}); err != nil {
 		return nil, fmt.Errorf("set feature gate: %w", err)
 	}
+	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
+	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}

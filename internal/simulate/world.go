@@ -25,6 +25,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/kube"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 )
 
 // cluster is the cluster: everything that runs in it, joined by the store and the loop.
@@ -82,9 +84,7 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	for _, i := range parts.Indexes() {
 		s.Index(i.Kind, i.Field, i.Extract)
 	}
-	for _, i := range kube.Indexes() {
-		s.Index(i.Kind, i.Field, i.Func)
-	}
+	kube.Setup(s, clock)
 	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, stale: true}
 	w.recorder = newRecorder(w.client, clock.Now)
 	random := &stream{}
@@ -113,6 +113,7 @@ func (w *cluster) see(e store.Event) {
 	}
 	w.parts.Observer.Apply(o, gone)
 	w.parts.Quotas.Apply(o, gone)
+	w.scheduler.Observe(o, gone)
 	w.kueue.see(e)
 	w.recorder.see(e)
 }
@@ -128,15 +129,11 @@ func (w *cluster) hooks(random io.Reader) {
 		m.Workload(ctx, now.(*kueue.Workload), before)
 		return nil
 	})
-	w.store.Hook(&corev1.Pod{}, func(ctx context.Context, op store.Op, subresource string, _, now client.Object) error {
+	w.store.Hook(&corev1.Pod{}, func(_ context.Context, op store.Op, subresource string, _, now client.Object) error {
 		if op != store.Create || subresource != "" {
 			return nil
 		}
-		pod := now.(*corev1.Pod)
-		if err := kube.Admit(ctx, w.client, pod); err != nil {
-			return err
-		}
-		return m.Pod(pod)
+		return m.Pod(now.(*corev1.Pod))
 	})
 	w.store.Hook(&batchv1.Job{}, func(ctx context.Context, op store.Op, subresource string, _, now client.Object) error {
 		if op != store.Create || subresource != "" {
@@ -171,6 +168,7 @@ func (w *cluster) controllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.scheduler = kube.NewScheduler(w.client, w.clock, &admission.Decider{Matcher: flavors.NewMatcher()})
 	for _, c := range kube.Controllers(w.client, w.clock) {
 		plain := parts.Controller{Name: c.Name, Reconciler: c.Reconciler}
 		added := w.add(plain)
