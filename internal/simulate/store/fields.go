@@ -86,20 +86,7 @@ func (s *fieldSet) mergeInto(live, applied any) any {
 	}
 	if s.list {
 		items, _ := live.([]any)
-		at := make(map[string]int, len(items))
-		for i := range items {
-			at[itemKey(items[i], s.keys)] = i
-		}
-		for _, x := range applied.([]any) {
-			id := itemKey(x, s.keys)
-			if i, ok := at[id]; ok {
-				items[i] = s.children[id].mergeInto(items[i], x)
-			} else {
-				at[id] = len(items)
-				items = append(items, x)
-			}
-		}
-		return items
+		return s.mergeItems(items, applied.([]any))
 	}
 	fields, _ := live.(map[string]any)
 	if fields == nil {
@@ -109,6 +96,62 @@ func (s *fieldSet) mergeInto(live, applied any) any {
 		fields[name] = s.children[name].mergeInto(fields[name], x)
 	}
 	return fields
+}
+
+// mergeItems merges a list item by item. The order is the API server's (structured-merge-diff, visitListItems): what is in
+// both comes as it is applied, and what is in one alone about where it is there.
+func (s *fieldSet) mergeItems(live, applied []any) []any {
+	before, after := itemKeys(live, s.keys), itemKeys(applied, s.keys)
+	var shared []string // that are still to come, as they are applied
+	for _, id := range after {
+		if slices.Contains(before, id) {
+			shared = append(shared, id)
+		}
+	}
+	out := make([]any, 0, max(len(live), len(applied)))
+	take := func(r int) {
+		id := after[r]
+		var item any
+		if at := slices.Index(before, id); at >= 0 {
+			item = live[at]
+		}
+		out = append(out, s.children[id].mergeInto(item, applied[r]))
+		if len(shared) > 0 && shared[0] == id {
+			shared = shared[1:]
+		}
+	}
+	for l, r := 0, 0; l < len(live) || r < len(applied); {
+		if l < len(live) {
+			at := slices.Index(after, before[l])
+			switch {
+			case at < 0: // in live alone
+				out = append(out, live[l])
+				l++
+				continue
+			case at == r:
+				take(r)
+				l++
+				r++
+				continue
+			case at < r || r < len(applied) && len(shared) > 0 && shared[0] != before[l]: // taken already, or not its turn
+				l++
+				continue
+			}
+		}
+		if r < len(applied) {
+			take(r)
+			r++
+		}
+	}
+	return out
+}
+
+func itemKeys(items []any, keys []string) []string {
+	ids := make([]string, len(items))
+	for i := range items {
+		ids[i] = itemKey(items[i], keys)
+	}
+	return ids
 }
 
 // prune takes out of a live value, which it changes in place, what a manager applied before (s) and does not now, unless
@@ -147,7 +190,7 @@ func (s *fieldSet) prune(live any, now *fieldSet, others []*fieldSet) any {
 				live[name] = x
 			}
 		}
-		if free && onlyKeys(live, s.keys) {
+		if free && onlyKeys(live, s.keys) { // or zeros, which a typed object has in fields that nobody set
 			return nil
 		}
 	}
@@ -155,12 +198,22 @@ func (s *fieldSet) prune(live any, now *fieldSet, others []*fieldSet) any {
 }
 
 func onlyKeys(fields map[string]any, keys []string) bool {
-	for name := range fields {
-		if !slices.Contains(keys, name) {
+	for name, x := range fields {
+		if !slices.Contains(keys, name) && !empty(x) {
 			return false
 		}
 	}
 	return true
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return v == nil || reflect.ValueOf(v).IsZero()
 }
 
 // conflicts returns the paths of what another manager applied and that holds, where s applies another value.
