@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -69,28 +71,47 @@ func splitJSON(data []byte) []part {
 		begin := decoder.InputOffset() - int64(len(text))
 		line += bytes.Count(data[counted:begin], []byte("\n"))
 		counted = begin
-		parts = append(parts, part{text: joinSurrogates(text), line: line})
+		parts = append(parts, part{text: unescape(text), line: line})
 	}
 }
 
-var surrogates = regexp.MustCompile(`\\+u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
-
-// joinSurrogates writes out the characters that JSON escapes in two halves, which YAML does not know.
-func joinSurrogates(text []byte) []byte {
-	if !bytes.Contains(text, []byte(`\ud`)) && !bytes.Contains(text, []byte(`\uD`)) {
+// unescape writes out what JSON escapes in ways that YAML does not know: slashes, and characters in two halves.
+func unescape(text []byte) []byte {
+	if !bytes.Contains(text, []byte(`\/`)) && !bytes.Contains(text, []byte(`\ud`)) && !bytes.Contains(text, []byte(`\uD`)) {
 		return text
 	}
-	return surrogates.ReplaceAllFunc(text, func(escape []byte) []byte {
-		pair := escape[len(escape)-12:]
-		if before := len(escape) - 11; before%2 == 0 { // an even number of backslashes is text
-			return escape
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' || i+1 == len(text) {
+			out = append(out, text[i])
+			continue
 		}
-		var s string
-		if json.Unmarshal(slices.Concat([]byte{'"'}, pair, []byte{'"'}), &s) != nil {
-			return escape
+		switch high, ok := half(text[i:]); {
+		case text[i+1] == '/':
+			out = append(out, '/')
+			i++
+		case ok && utf16.IsSurrogate(high):
+			low, _ := half(text[i+6:])
+			c := utf16.DecodeRune(high, low)
+			out = utf8.AppendRune(out, c)
+			if i += 5; c != utf8.RuneError {
+				i += 6
+			}
+		default:
+			out = append(out, text[i], text[i+1])
+			i++
 		}
-		return append(slices.Clone(escape[:len(escape)-12]), s...)
-	})
+	}
+	return out
+}
+
+// half reads the escape that a text begins with.
+func half(text []byte) (rune, bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
 }
 
 func splitYAML(data []byte) []part {
