@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -50,11 +49,8 @@ func (s *Scheduler) attempt(ctx context.Context, p *corev1.Pod) (*attempt, error
 	seen := map[string]bool{}
 	for i := range p.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
-		if errors.Is(err, resourceclaim.ErrClaimNotFound) {
+		if err != nil { // it is not made yet, or of a kind that is not known
 			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("name of claim: %w", err)
 		}
 		if name == nil || seen[*name] {
 			continue

@@ -122,7 +122,8 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, r running, ready bool)
 	changed := false
 	if ready && (p.Status.Phase == "" || p.Status.Phase == corev1.PodPending) {
 		start(p, now)
-		changed = true
+		changed, r.started = true, now
+		k.pods[client.ObjectKeyFromObject(p)] = r
 	}
 	if p.Status.Phase != corev1.PodRunning {
 		return reconcile.Result{}, nil
