@@ -166,31 +166,38 @@ func (n *nodeFit) want(claim int, request string) int {
 
 // ask calls the allocator once. nil without an error is "does not fit".
 func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	return d.call(ctx, n.classes, n.node.Object, structured.AllocatedState{}, offered, claims)
+	return d.call(ctx, Allocation{Snapshot: n.classes.s, Node: n.node.Object, Slices: offered, Claims: claims})
 }
 
-func (d *Decider) call(
-	ctx context.Context, classes classLister, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
-) ([]resourcev1.AllocationResult, error) {
-	a, err := structured.NewAllocator(ctx, features, held, classes, offered, d.Matcher.Cache)
+func (d *Decider) call(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
+	a, err := structured.NewAllocator(ctx, features, of.Held, classLister{of.Snapshot}, of.Slices, d.Matcher.Cache)
 	if err != nil {
 		return nil, fmt.Errorf("make allocator: %w", err)
 	}
-	results, err := a.Allocate(ctx, node, claims)
+	results, err := a.Allocate(ctx, of.Node, of.Claims)
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
 	return results, nil
 }
 
-// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim, from slices of which
-// some devices are held already; classes are those of s. nil without an error is "does not fit", and so is a search that is
-// longer than it is bounded to be. An error is one of the claims, classes or slices.
-func (d *Decider) Allocate(
-	ctx context.Context, s *ledger.Snapshot, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
-) ([]resourcev1.AllocationResult, error) {
+// Allocation is what kube-scheduler's allocator is asked for.
+type Allocation struct {
+	// Snapshot is that whose DeviceClasses count.
+	Snapshot *ledger.Snapshot
+	Node     *corev1.Node
+	// Slices are those that the node may be given devices from; Held says which of their devices are held already.
+	Slices []*resourcev1.ResourceSlice
+	Held   structured.AllocatedState
+	Claims []*resourcev1.ResourceClaim
+}
+
+// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim. nil without an error is
+// "does not fit", and so is a search that is longer than it is bounded to be. An error is one of the claims, classes or
+// slices.
+func (d *Decider) Allocate(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
 	bounded := &stepping{Context: ctx}
-	results, err := d.call(bounded, classLister{s}, node, held, offered, claims)
+	results, err := d.call(bounded, of)
 	if err != nil && bounded.steps.Load() > maxAllocatorSteps {
 		return nil, nil
 	}
