@@ -47,6 +47,8 @@ type runOptions struct {
 	until *time.Duration
 	// progress is told of how far the run has come.
 	progress func(at time.Duration, done, total int)
+	// warn is told what a person should know of the run, a sentence each.
+	warn func(string)
 }
 
 // badInput is all that is wrong with what was given, a fault each.
@@ -141,23 +143,26 @@ func (f *simulateFlags) simulate(ctx context.Context, sim simulator, stdin io.Re
 	if f.compare {
 		sets = [][]string{nil, f.set}
 	}
-	var runs []*simulation
 	said := map[string]bool{}
+	warn := func(w string) {
+		if !said[w] {
+			said[w] = true
+			out.warnings = append(out.warnings, w)
+		}
+	}
+	var runs []*simulation
 	for _, set := range sets {
 		s, err := sim(files, f.strict, set)
 		if err != nil {
 			return out, badInput(strings.Split(err.Error(), "\n"))
 		}
 		for _, w := range s.warnings {
-			if !said[w] {
-				said[w] = true
-				out.warnings = append(out.warnings, w)
-			}
+			warn(w)
 		}
 		runs = append(runs, s)
 	}
 
-	o := runOptions{progress: p.tell}
+	o := runOptions{progress: p.tell, warn: warn}
 	if f.until > 0 {
 		o.until = &f.until
 	}

@@ -235,9 +235,12 @@ func (r reader) Read(p []byte) (int, error) { return r(p) }
 
 func TestWarningsGoToStderrOnce(t *testing.T) {
 	path := file(t, t.TempDir(), "a.yaml", "x")
-	f := &fake{warnings: []string{"a.yaml:3: unknown field", "b\x1b"}}
+	f := &fake{warnings: []string{"a.yaml:3: unknown field", "b\x1b"}, run: func(_ context.Context, o runOptions) (*simulate.Result, error) {
+		o.warn("a run's")
+		return &simulate.Result{}, nil
+	}}
 	got := f.do(t.Context(), nil, "-f", path, "--set", "a=b", "--compare", "-o", "json")
-	if want := "Warning: a.yaml:3: unknown field\nWarning: b\\x1b\n"; got.status != 0 || got.stderr != want || !json.Valid([]byte(got.stdout)) {
+	if want := "Warning: a.yaml:3: unknown field\nWarning: b\\x1b\nWarning: a run's\n"; got.status != 0 || got.stderr != want || !json.Valid([]byte(got.stdout)) {
 		t.Errorf("got %+v, want stderr %q", got, want)
 	}
 }
