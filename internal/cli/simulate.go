@@ -89,9 +89,7 @@ func newSimulate(sim simulator, now func() time.Time) *cobra.Command {
 				return f.simulate(ctx, sim, cmd.InOrStdin(), p)
 			})
 			p.end()
-			for _, w := range answer.warnings {
-				fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+report.Printable(w))
-			}
+			printWarnings(cmd.ErrOrStderr(), answer.warnings)
 			if err != nil {
 				return err
 			}
@@ -125,6 +123,22 @@ func (f *simulateFlags) check(bounded bool) error {
 		return badUsage("--compare runs the input without and with --set: say with --set what is different")
 	}
 	return nil
+}
+
+// shownWarnings is how many warnings are printed.
+const shownWarnings = 50
+
+func printWarnings(stderr io.Writer, warnings []string) {
+	more := len(warnings) - shownWarnings
+	if more > 0 {
+		warnings = warnings[:shownWarnings]
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(stderr, "Warning: "+report.Printable(w))
+	}
+	if more > 0 {
+		fmt.Fprintf(stderr, "Warning: and %d more like these\n", more)
+	}
 }
 
 // simulated is what the command has to say.

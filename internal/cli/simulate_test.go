@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -242,6 +243,18 @@ func TestWarningsGoToStderrOnce(t *testing.T) {
 	got := f.do(t.Context(), nil, "-f", path, "--set", "a=b", "--compare", "-o", "json")
 	if want := "Warning: a.yaml:3: unknown field\nWarning: b\\x1b\nWarning: a run's\n"; got.status != 0 || got.stderr != want || !json.Valid([]byte(got.stdout)) {
 		t.Errorf("got %+v, want stderr %q", got, want)
+	}
+}
+
+func TestWarningsAreNotEndless(t *testing.T) {
+	path := file(t, t.TempDir(), "a.yaml", "x")
+	f := &fake{}
+	for i := range 60 {
+		f.warnings = append(f.warnings, fmt.Sprint("field ", i))
+	}
+	got := f.do(t.Context(), nil, "-f", path)
+	if n := strings.Count(got.stderr, "\n"); got.status != 0 || n != 51 || !strings.HasSuffix(got.stderr, "field 49\nWarning: and 10 more like these\n") {
+		t.Errorf("%d lines: %+v", n, got)
 	}
 }
 
