@@ -2,10 +2,10 @@ package explain
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/plimsoll-dev/plimsoll/pkg/report"
 )
 
 const (
@@ -44,20 +44,4 @@ func (p *page) wrapped(first string, hang int, format string, args ...any) {
 }
 
 // Printable writes every character of s that a terminal would act on, and every invalid byte, as an escape.
-func Printable(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.QuoteRuneToASCII(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		i += n
-	}
-	return b.String()
-}
+func Printable(s string) string { return report.Printable(s) }

@@ -14,21 +14,19 @@ import (
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
 
-	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
-// quotaObserver returns an observer with an empty book that answers as a Kueue with this configuration would.
-func quotaObserver(file string, changed func()) (*observe.QuotaObserver, error) {
-	c, err := kueueConfiguration(file)
+// configured makes the parts, for a Kueue with the configuration in a file.
+func configured(file string, e parts.Environment) (p *parts.Parts, err error) {
+	if e.Kueue, err = kueueConfiguration(file); err == nil {
+		p, err = parts.New(e)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--kueue-configuration: %w", err)
 	}
-	book, err := quota.New(quota.Options{Configuration: c})
-	if err != nil {
-		return nil, fmt.Errorf("--kueue-configuration: %w", err)
-	}
-	return &observe.QuotaObserver{Book: book, Changed: changed}, nil
+	return p, nil
 }
 
 // kueueConfiguration reads a file as Kueue does: strictly, with its defaults. It sets those of the file's feature gates

@@ -6,9 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/utils/clock"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
+
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 )
 
 const configurationHead = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -33,15 +37,16 @@ func TestKueueConfigurationIsRefused(t *testing.T) {
 			configurationHead + "fairSharing: {preemptionStrategies: [Random]}\n", `fairSharing.preemptionStrategies: "Random" is not one of`,
 		},
 	}
+	environment := parts.Environment{Metrics: prometheus.NewRegistry(), Clock: clock.RealClock{}}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := quotaObserver(writeConfiguration(t, c.text), func() {})
+			_, err := configured(writeConfiguration(t, c.text), environment)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "--kueue-configuration: ") {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
-	if _, err := quotaObserver(filepath.Join(t.TempDir(), "none.yaml"), func() {}); err == nil {
+	if _, err := configured(filepath.Join(t.TempDir(), "none.yaml"), environment); err == nil {
 		t.Error("a file that is not there is taken")
 	}
 }

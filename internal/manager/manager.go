@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -27,19 +26,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/controller/policy"
-	"github.com/plimsoll-dev/plimsoll/internal/controller/release"
-	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
-	"github.com/plimsoll-dev/plimsoll/internal/eviction"
-	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
-	"github.com/plimsoll-dev/plimsoll/internal/placements"
-	"github.com/plimsoll-dev/plimsoll/internal/policies"
-	"github.com/plimsoll-dev/plimsoll/internal/steering"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
-	"github.com/plimsoll-dev/plimsoll/pkg/admission"
-	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
-	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // Scheme returns the scheme of all kinds that the manager reads or writes.
@@ -112,75 +101,41 @@ func timedClient(c *rest.Config, options client.Options, limit time.Duration) (c
 	return client.New(c, options)
 }
 
-// index adds what the release of pods looks up.
+// index adds what the parts look objects up by.
 func index(ctx context.Context, mgr ctrl.Manager) error {
-	byController := func(o client.Object) []string {
-		if uid := observe.ControllerOf(o); uid != "" {
-			return []string{string(uid)}
+	for _, i := range parts.Indexes() {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Kind, i.Field, i.Extract); err != nil {
+			return fmt.Errorf("index %T: %w", i.Kind, err)
 		}
-		return nil
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, observe.WorkloadByOwner, byController); err != nil {
-		return fmt.Errorf("index workloads: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, observe.PodByController, byController); err != nil {
-		return fmt.Errorf("index pods: %w", err)
 	}
 	return nil
 }
 
 // wire makes the parts and joins them.
 func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	m := metrics.New(ctrlmetrics.Registry)
-	book := ledger.New()
 	changes := make(chan event.GenericEvent, 1)
-	observer := &observe.Observer{Book: book, Metrics: m, Clock: clock.RealClock{}, Changed: func() { wake(changes) }}
-	if err := observer.Register(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
-	quotas, err := quotaObserver(o.KueueConfiguration, func() { wake(changes) })
+	p, err := configured(o.KueueConfiguration, parts.Environment{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("plimsoll"), Metrics: ctrlmetrics.Registry,
+		Clock: clock.RealClock{}, Epoch: epoch(mgr.GetAPIReader(), o.Namespace), Changed: func() { wake(changes) },
+	})
 	if err != nil {
 		return err
 	}
-	if err := quotas.Register(ctx, mgr.GetCache()); err != nil {
+	if err := p.Observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	var (
-		c        = mgr.GetClient()
-		now      = clock.RealClock{}
-		events   = mgr.GetEventRecorder("plimsoll")
-		matcher  = flavors.NewMatcher()
-		resolver = &policies.Resolver{Client: c}
-		writer   = &steering.Writer{Client: c, Now: now.Now}
-		store    = &placements.Store{
-			Client: c, Live: mgr.GetAPIReader(), Epoch: epoch(mgr.GetAPIReader(), o.Namespace),
-			Written: func(p *v1alpha1.Placement) { observer.Apply(p, false) },
+	if err := p.Quotas.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	for _, c := range p.Controllers() {
+		if err := add(mgr, c, changes); err != nil {
+			return err
 		}
-		evictor = &eviction.Evictor{Writer: writer, Store: store, Events: events, Metrics: m, Now: now.Now}
-	)
-	decider := &admission.Decider{Matcher: matcher}
-	engine := &round.Engine{
-		Client: c, Book: book, Quota: quotas.Book, Decider: decider, Policies: resolver, Store: store,
-		Writer: writer, Evictor: evictor, Events: events, Metrics: m, Clock: now,
-		Synced: func() bool { return observer.Synced() && quotas.Synced() },
-	}
-	releaser := &release.Controller{
-		Client: c, Live: mgr.GetAPIReader(), Book: book, Decider: decider, Matcher: matcher, Policies: resolver, Store: store,
-		Evictor: evictor, Events: events, Metrics: m, Clock: now, Synced: observer.Synced,
-	}
-	if err := addRound(mgr, engine, changes); err != nil {
-		return err
-	}
-	if err := addRelease(mgr, releaser); err != nil {
-		return err
-	}
-	if err := addPolicy(mgr, &policy.Controller{Client: c, Policies: resolver, Matcher: matcher}); err != nil {
-		return err
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
 	}
-	return probes(mgr, observer, quotas)
+	return probes(mgr, p.Observer, p.Quotas)
 }
 
 // wake asks for a round; one that is asked for already will do.

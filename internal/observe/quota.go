@@ -41,7 +41,14 @@ func (o *QuotaObserver) Register(ctx context.Context, informers cache.Cache) (er
 }
 
 func (o *QuotaObserver) see(obj any, gone bool) {
-	if c, ok := obj.(client.Object); ok && o.Book.Apply(c, gone) {
+	if c, ok := obj.(client.Object); ok {
+		o.Apply(c, gone)
+	}
+}
+
+// Apply gives the book one object as it is, or as gone. Objects of other kinds than the book takes change nothing.
+func (o *QuotaObserver) Apply(obj client.Object, gone bool) {
+	if o.Book.Apply(obj, gone) {
 		o.Changed()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ type Writer struct {
 	Client client.Client
 	// Now is the time that check states carry.
 	Now func() time.Time
+	// Nonce is where nonces come from; nil for crypto/rand.
+	Nonce io.Reader
 }
 
 // Steer writes a plan into a Workload that holds no quota; it does nothing where the Workload carries it already. A
@@ -54,7 +57,11 @@ func (w *Writer) Leave(ctx context.Context, wl *kueue.Workload) (written bool, e
 // Reactivate, and nothing else does.
 func (w *Writer) Deactivate(ctx context.Context, wl *kueue.Workload) error {
 	nonce := make([]byte, 8)
-	if _, err := rand.Read(nonce); err != nil {
+	from := w.Nonce
+	if from == nil {
+		from = rand.Reader
+	}
+	if _, err := io.ReadFull(from, nonce); err != nil {
 		return fmt.Errorf("make nonce: %w", err)
 	}
 	_, err := w.patch(ctx, wl, func(c *kueue.Workload) error {

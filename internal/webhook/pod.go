@@ -37,8 +37,7 @@ func (m *podMutator) Handle(_ context.Context, req admission.Request) admission.
 		return admission.Allowed("")
 	}
 	before := pod.DeepCopy()
-	addGate(pod)
-	if err := m.freshTemplates(pod); err != nil {
+	if err := m.mutate(pod); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	response, err := patched(before, pod)
@@ -46,6 +45,12 @@ func (m *podMutator) Handle(_ context.Context, req admission.Request) admission.
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return response
+}
+
+// mutate changes a managed pod as it is created.
+func (m *podMutator) mutate(pod *corev1.Pod) error {
+	addGate(pod)
+	return m.freshTemplates(pod)
 }
 
 func addGate(pod *corev1.Pod) {

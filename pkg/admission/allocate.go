@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -165,15 +166,35 @@ func (n *nodeFit) want(claim int, request string) int {
 
 // ask calls the allocator once. nil without an error is "does not fit".
 func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	a, err := structured.NewAllocator(ctx, features, structured.AllocatedState{}, n.classes, offered, d.Matcher.Cache)
+	return d.call(ctx, n.classes, n.node.Object, structured.AllocatedState{}, offered, claims)
+}
+
+func (d *Decider) call(
+	ctx context.Context, classes classLister, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
+) ([]resourcev1.AllocationResult, error) {
+	a, err := structured.NewAllocator(ctx, features, held, classes, offered, d.Matcher.Cache)
 	if err != nil {
 		return nil, fmt.Errorf("make allocator: %w", err)
 	}
-	results, err := a.Allocate(ctx, n.node.Object, claims)
+	results, err := a.Allocate(ctx, node, claims)
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
 	return results, nil
+}
+
+// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim, from slices of which
+// some devices are held already; classes are those of s. nil without an error is "does not fit", and so is a search that is
+// longer than it is bounded to be. An error is one of the claims, classes or slices.
+func (d *Decider) Allocate(
+	ctx context.Context, s *ledger.Snapshot, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
+) ([]resourcev1.AllocationResult, error) {
+	bounded := &stepping{Context: ctx}
+	results, err := d.call(bounded, classLister{s}, node, held, offered, claims)
+	if err != nil && bounded.steps.Load() > maxAllocatorSteps {
+		return nil, nil
+	}
+	return results, err
 }
 
 var errSteps = errors.New("too many steps")

@@ -33,6 +33,8 @@ type Input struct {
 	// Pods are the Workload's, and Templates the claim templates that were made for them.
 	Pods      []corev1.Pod
 	Templates []resourcev1.ResourceClaimTemplate
+	// Claims are the claims of pods whose claims nobody cut; nil where they were not read.
+	Claims []resourcev1.ResourceClaim
 	// Checks are the names of the ClusterQueue's admission checks that are Plimsoll's. Nil means not known.
 	Checks []string
 }

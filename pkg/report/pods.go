@@ -121,7 +121,7 @@ func (in *Input) slotOf(pod *corev1.Pod) string {
 	return pod.Name
 }
 
-// devicesOf returns the devices that a pod's claims were cut to, sorted.
+// devicesOf returns the devices that a pod's claims were cut to, or were given where nobody cut them, sorted.
 func (in *Input) devicesOf(pod *corev1.Pod) []string {
 	devices := []string{}
 	for _, t := range in.templatesOf(pod) {
@@ -131,7 +131,25 @@ func (in *Input) devicesOf(pod *corev1.Pod) []string {
 			}
 		}
 	}
+	if len(devices) == 0 {
+		devices = in.allocated(pod)
+	}
 	slices.Sort(devices)
+	return devices
+}
+
+// allocated returns the devices of a pod's claims that were read.
+func (in *Input) allocated(pod *corev1.Pod) []string {
+	devices := []string{}
+	for i := range in.Claims {
+		c := &in.Claims[i]
+		if ref := metav1.GetControllerOf(c); ref == nil || ref.UID != pod.UID || c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			devices = append(devices, r.Driver+"/"+r.Pool+"/"+r.Device)
+		}
+	}
 	return devices
 }
 

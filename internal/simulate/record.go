@@ -1,0 +1,290 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
+	"github.com/plimsoll-dev/plimsoll/pkg/report"
+	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
+)
+
+// track is what happened to a Job, or to a Workload that nobody owns.
+type track struct {
+	submitted *time.Time
+	deleted   bool
+	// workload is the newest, and last its entry at its last admission.
+	workload   types.NamespacedName
+	last       *report.Entry
+	admissions []stay
+}
+
+// stay is one admission.
+type stay struct {
+	at    time.Time
+	ended *time.Time
+	end   string
+	// entry is what was reported of it when something about it changed last; nil until the end of the instant.
+	entry *report.Entry
+}
+
+// recorder follows Jobs and Workloads.
+type recorder struct {
+	client client.Client
+	now    func() time.Time
+	start  time.Time
+	tracks map[simulate.Key]*track
+	// changed are those whose admission may have changed at this instant.
+	changed map[simulate.Key]types.NamespacedName
+	checks  map[string][]string // ours, by ClusterQueue
+	log     []simulate.Event
+	// finished counts those that ended, and finishedAt is when the last did.
+	finished   int
+	finishedAt time.Time
+}
+
+func newRecorder(c client.Client, now func() time.Time) *recorder {
+	return &recorder{client: c, now: now, start: now(), tracks: map[simulate.Key]*track{}, changed: map[simulate.Key]types.NamespacedName{}, checks: map[string][]string{}}
+}
+
+func keyOf(wl *kueue.Workload) simulate.Key {
+	if ref := metav1.GetControllerOfNoCopy(wl); ref != nil {
+		return simulate.Key{Kind: ref.Kind, Namespace: wl.Namespace, Name: ref.Name}
+	}
+	return simulate.Key{Kind: "Workload", Namespace: wl.Namespace, Name: wl.Name}
+}
+
+func (r *recorder) track(id simulate.Key) *track {
+	t := r.tracks[id]
+	if t == nil {
+		t = &track{}
+		r.tracks[id] = t
+	}
+	return t
+}
+
+// see is told of every event.
+func (r *recorder) see(e store.Event) {
+	o := e.New
+	if o == nil {
+		o = e.Old
+	}
+	switch o := o.(type) {
+	case *batchv1.Job:
+		r.object(simulate.Key{Kind: "Job", Namespace: o.Namespace, Name: o.Name}, o, e.New == nil)
+	case *kueue.Workload:
+		if metav1.GetControllerOfNoCopy(o) == nil {
+			r.object(keyOf(o), o, e.New == nil)
+		}
+		old, _ := e.Old.(*kueue.Workload)
+		now, _ := e.New.(*kueue.Workload)
+		r.workload(old, now)
+	case *v1alpha1.Placement:
+		r.touch(o.Namespace, o.Name, observe.ControllerOf(o))
+	case *corev1.Pod:
+		old, _ := e.Old.(*corev1.Pod)
+		if e.New != nil && o.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "") {
+			r.bound(o)
+		}
+	case *kueue.ClusterQueue, *kueue.AdmissionCheck:
+		clear(r.checks)
+	}
+}
+
+// object follows what was submitted itself.
+func (r *recorder) object(id simulate.Key, o client.Object, gone bool) {
+	t := r.track(id)
+	if gone {
+		t.deleted = true
+		r.note(simulate.EventDeleted, id)
+		return
+	}
+	if t.submitted == nil || t.deleted {
+		t.submitted, t.deleted = ptr.To(o.GetCreationTimestamp().Time), false
+		r.note(simulate.EventArrived, id)
+	}
+}
+
+// note adds to the log.
+func (r *recorder) note(what simulate.EventKind, id simulate.Key) {
+	r.log = append(r.log, simulate.Event{At: r.now().Sub(r.start), Kind: what, Workload: id})
+}
+
+// admitted says whether Kueue lets a Workload run, as the report counts it.
+func admitted(wl *kueue.Workload) bool {
+	return wl != nil && wl.Status.Admission != nil && meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) &&
+		!meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted) && !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
+}
+
+func (r *recorder) workload(old, now *kueue.Workload) {
+	wl := now
+	if wl == nil {
+		wl = old
+	}
+	id := keyOf(wl)
+	t := r.track(id)
+	was, is := admitted(old), admitted(now)
+	if now != nil {
+		t.workload = client.ObjectKeyFromObject(now)
+		r.changed[id] = client.ObjectKeyFromObject(now)
+	}
+	switch {
+	case !was && is:
+		at := r.now()
+		if c := meta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted); old == nil && c.LastTransitionTime.Time.Before(at) {
+			at = c.LastTransitionTime.Time // it ran before the start
+		}
+		t.admissions = append(t.admissions, stay{at: at})
+		r.note(simulate.EventAdmitted, id)
+	case was && !is:
+		a := &t.admissions[len(t.admissions)-1]
+		a.ended, a.end = ptr.To(r.now()), endOf(now)
+		if now != nil && !ended(now) {
+			r.note(simulate.EventEvicted, id)
+		}
+	}
+	if now != nil && ended(now) && (old == nil || !ended(old)) {
+		r.finished, r.finishedAt = r.finished+1, r.now()
+		r.note(simulate.EventFinished, id)
+	}
+}
+
+func ended(wl *kueue.Workload) bool {
+	return meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
+}
+
+func endOf(wl *kueue.Workload) string {
+	if wl == nil {
+		return string(report.OutcomeDeleted)
+	}
+	if meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished) {
+		return kueue.WorkloadFinished
+	}
+	if c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// touch marks a Workload whose promise changed.
+func (r *recorder) touch(namespace, name string, owner types.UID) {
+	wl := &kueue.Workload{}
+	if r.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, wl, client.UnsafeDisableDeepCopy) == nil && wl.UID == owner {
+		r.changed[keyOf(wl)] = client.ObjectKeyFromObject(wl)
+	}
+}
+
+// bound marks the Workload of a pod that has got its node.
+func (r *recorder) bound(p *corev1.Pod) {
+	for _, wl := range r.owned(observe.ControllerOf(p), p.Namespace) {
+		r.changed[keyOf(wl)] = client.ObjectKeyFromObject(wl)
+	}
+}
+
+func (r *recorder) owned(owner types.UID, namespace string) []*kueue.Workload {
+	if owner == "" {
+		return nil
+	}
+	list := &kueue.WorkloadList{}
+	if r.client.List(context.Background(), list, client.InNamespace(namespace), client.MatchingFields{observe.WorkloadByOwner: string(owner)}, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	out := make([]*kueue.Workload, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out
+}
+
+// settled keeps, at the end of an instant, what the admissions that changed have come to.
+func (r *recorder) settled(ctx context.Context) error {
+	for id, key := range r.changed {
+		wl := &kueue.Workload{}
+		if err := r.client.Get(ctx, key, wl, client.UnsafeDisableDeepCopy); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			continue
+		}
+		if !admitted(wl) {
+			continue
+		}
+		t := r.track(id)
+		e, err := r.report(ctx, wl)
+		if err != nil {
+			return err
+		}
+		t.last, t.admissions[len(t.admissions)-1].entry = e, e
+	}
+	clear(r.changed)
+	return nil
+}
+
+// report makes a Workload's entry as the objects are now.
+func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entry, error) {
+	in := report.Input{Start: r.start, Now: r.now(), Workload: wl}
+	p := &v1alpha1.Placement{}
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(wl), p, client.UnsafeDisableDeepCopy); err == nil && observe.ControllerOf(p) == wl.UID {
+		in.Placement = p
+	} else if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	lq := &kueue.LocalQueue{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}, lq); err == nil {
+		in.LocalQueue = lq
+	} else {
+		in.QueueMissing = true
+	}
+	in.Checks = r.ours(ctx, in.ClusterQueue())
+	if owner := observe.ControllerOf(wl); owner != "" && (in.Placement == nil || in.Placement.Spec.Key == nil) {
+		list := &corev1.PodList{}
+		if err := r.client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		in.Pods = list.Items
+		for i := range in.Pods {
+			for _, s := range in.Pods[i].Status.ResourceClaimStatuses {
+				claim := &resourcev1.ResourceClaim{}
+				if s.ResourceClaimName != nil && r.client.Get(ctx, client.ObjectKey{Namespace: wl.Namespace, Name: *s.ResourceClaimName}, claim) == nil {
+					in.Claims = append(in.Claims, *claim)
+				}
+			}
+		}
+	}
+	e := report.Workload(in)
+	e.History = nil
+	return &e, nil
+}
+
+// ours returns the names of our checks of a ClusterQueue.
+func (r *recorder) ours(ctx context.Context, queue string) []string {
+	if names, ok := r.checks[queue]; ok {
+		return names
+	}
+	names := []string{}
+	cq := &kueue.ClusterQueue{}
+	if r.client.Get(ctx, client.ObjectKey{Name: queue}, cq) == nil && cq.Spec.AdmissionChecksStrategy != nil {
+		for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+			check := &kueue.AdmissionCheck{}
+			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) == nil && check.Spec.ControllerName == v1alpha1.ControllerName {
+				names = append(names, check.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	r.checks[queue] = names
+	return names
+}

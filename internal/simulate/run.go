@@ -1,0 +1,229 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	config "sigs.k8s.io/kueue/apis/config/v1beta2"
+	"sigs.k8s.io/kueue/pkg/features"
+
+	"github.com/plimsoll-dev/plimsoll/internal/manager"
+	"github.com/plimsoll-dev/plimsoll/internal/simulate/input"
+	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
+)
+
+// afterLast is for how long a run goes on after the last object was applied and the last Job has finished, if something is
+// still to happen by itself, such as a retry: what is tried for ever would never end.
+const afterLast = 24 * time.Hour
+
+// Options say how a run goes.
+type Options struct {
+	// Until ends the run at this time; nil when nothing changes any more.
+	Until *time.Duration
+	// Progress is told of the time reached, and of how many Jobs and Workloads have finished of all; nil for nobody.
+	Progress func(at time.Duration, finished, all int)
+	// Warn is told what a person should know of the run, a sentence each; nil for nobody.
+	Warn func(string)
+}
+
+// change is an object that is applied or deleted at a time.
+type change struct {
+	at     time.Duration
+	object client.Object
+	gone   bool
+	source string
+}
+
+// Run simulates a cluster. It uses feature gates of Kueue that are global to the process, so only one runs at a time. The
+// error is why the run could not go on.
+func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, error) {
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WorkloadRequestUseMergePatch): true}); err != nil {
+		return nil, fmt.Errorf("set feature gate: %w", err)
+	}
+	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
+	ctx = ctrl.LoggerInto(ctx, logr.Discard())
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	c := in.Kueue
+	if c == nil {
+		c = &config.Configuration{FairSharing: &config.FairSharing{PreemptionStrategies: []config.PreemptionStrategy{
+			config.LessThanOrEqualToFinalShare, config.LessThanInitialShare,
+		}}}
+	}
+	w, err := newCluster(ctx, manager.Scheme(), in.Start, c, o.Warn)
+	if err != nil {
+		return nil, fmt.Errorf("make cluster: %w", err)
+	}
+	r := &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	if err := r.all(ctx); err != nil {
+		return nil, fmt.Errorf("at %s: %w", w.clock.Since(in.Start), err)
+	}
+	return r.result(ctx, in)
+}
+
+// timeline returns everything that the input does, in order: at one time what is deleted first, then objects as the input
+// has sorted them.
+func timeline(in *input.Input) []change {
+	var out []change
+	for i := range in.Objects {
+		o := &in.Objects[i]
+		out = append(out, change{at: o.At, object: o.Object, source: o.Source})
+		if o.DeleteAt != nil {
+			out = append(out, change{at: *o.DeleteAt, object: o.Object, source: o.Source, gone: true})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b change) int {
+		if a.at != b.at {
+			return int(min(1, max(-1, a.at-b.at)))
+		}
+		switch {
+		case a.gone == b.gone:
+			return 0
+		case a.gone:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// run is one simulation on its way.
+type run struct {
+	*cluster
+	options Options
+	changes []change
+	// told is when the input did something last.
+	told time.Time
+}
+
+// all runs until nothing more is to happen.
+func (r *run) all(ctx context.Context) error {
+	start := r.clock.Now()
+	for {
+		if err := r.apply(ctx, r.clock.Since(start)); err != nil {
+			return err
+		}
+		r.fire()
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
+		r.progress(start)
+		next, ok := r.next()
+		if len(r.changes) > 0 {
+			if at := start.Add(r.changes[0].at); !ok || at.Before(next) {
+				next, ok = at, true
+			}
+		}
+		if !ok || len(r.changes) == 0 && next.Sub(r.last()) > afterLast {
+			return nil
+		}
+		if r.options.Until != nil && next.Sub(start) > *r.options.Until {
+			r.clock.SetTime(start.Add(*r.options.Until))
+			return nil
+		}
+		r.clock.SetTime(next)
+	}
+}
+
+// last returns when the input did something last, or something finished.
+func (r *run) last() time.Time {
+	if r.recorder.finishedAt.After(r.told) {
+		return r.recorder.finishedAt
+	}
+	return r.told
+}
+
+func (r *run) progress(start time.Time) {
+	if r.options.Progress != nil {
+		r.options.Progress(r.clock.Since(start), r.recorder.finished, len(r.recorder.tracks))
+	}
+}
+
+// apply does what the input does at this time. A Job is given to Kueue before the next one comes, so that their Workloads
+// are made in the order of submission.
+func (r *run) apply(ctx context.Context, now time.Duration) error {
+	for len(r.changes) > 0 && r.changes[0].at <= now {
+		c := r.changes[0]
+		r.changes = r.changes[1:]
+		r.told = r.clock.Now()
+		if c.gone {
+			if err := r.remove(ctx, c); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.put(ctx, c.object.DeepCopyObject().(client.Object)); err != nil {
+			return fmt.Errorf("%s: %w", c.source, err)
+		}
+	}
+	return nil
+}
+
+// put applies an object. What comes again is replaced, but for the status where somebody here keeps it.
+func (r *run) put(ctx context.Context, o client.Object) error {
+	stored := o.DeepCopyObject().(client.Object)
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(o), stored)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err != nil && plain(o):
+		err = r.client.Create(ctx, o)
+	case err != nil || statusOfInput(o):
+		err = r.store.Put(o)
+	default:
+		if job, ok := o.(*batchv1.Job); ok {
+			job.Spec.Suspend = stored.(*batchv1.Job).Spec.Suspend // Kueue's to say
+		}
+		o.SetResourceVersion("")
+		err = r.client.Update(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	r.deliver(ctx)
+	if _, ok := o.(*batchv1.Job); !ok {
+		return nil
+	}
+	if _, dumped := o.(*batchv1.Job); dumped {
+		key := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+		delete(r.jobs.queue, key)
+		r.serve(ctx, r.jobs, key)
+		r.deliver(ctx)
+	}
+	return nil
+}
+
+// plain says whether an object was written by hand, and is created as by a user; one of a dump carries who it is.
+func plain(o client.Object) bool { return o.GetUID() == "" && !statusOfInput(o) }
+
+// statusOfInput says whether an object's status is the input's to say: nobody here writes it.
+func statusOfInput(o client.Object) bool {
+	switch o.(type) {
+	case *corev1.Node, *resourcev1.ResourceClaim:
+		return true
+	}
+	return false
+}
+
+// remove deletes what the input says, if it is still there.
+func (r *run) remove(ctx context.Context, c change) error {
+	o := c.object.DeepCopyObject().(client.Object)
+	o.SetUID("")
+	o.SetResourceVersion("")
+	if err := r.client.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("%s: %w", c.source, err)
+	}
+	r.deliver(ctx)
+	return nil
+}
