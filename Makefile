@@ -29,6 +29,11 @@ build: ## Builds the commands and the lab's control plane into bin/; the first t
 test: ## Runs all tests, those on the real control plane too; SUITE='unit' (or integration, e2e) runs some of them.
 	@hack/test $(SUITE)
 
+.PHONY: redecide
+redecide: ## Measures on the lab how fast a device that comes free is given to who waits for it; for a machine at rest, no part of CI.
+	@PLIMSOLL_MEASURE=1 go test ./test/e2e -count=1 -timeout=30m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
+		-ginkgo.focus='A device that comes free|whatever is cordoned and tainted on the way'
+
 .PHONY: lint
 lint: ## Runs golangci-lint with the Kubernetes API linter.
 	@hack/build-tool golangci-lint

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,19 @@ func series(text, name string) map[string]string {
 	out := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(text, -1) {
 		out[m[1]] = m[2]
+	}
+	return out
+}
+
+// figures returns the metrics that move whenever the manager does anything.
+func (c *cluster) figures(ctx context.Context, token string) map[string]map[string]string {
+	GinkgoHelper()
+	status, body := c.scrape(ctx, token)
+	Expect(status).To(Equal(http.StatusOK))
+	out := map[string]map[string]string{}
+	for _, name := range []string{"plimsoll_decisions_total", "plimsoll_rounds_total", "plimsoll_ledger_version"} {
+		out[name] = series(body, name)
+		Expect(out[name]).NotTo(BeEmpty(), name)
 	}
 	return out
 }
@@ -175,34 +189,25 @@ var _ = Describe("The manager of a cluster at rest", Ordered, ContinueOnFailure,
 		Expect(body).NotTo(ContainSubstring("plimsoll_"))
 	})
 
+	var before map[string]map[string]string
 	It("decides nothing and writes nothing but its Lease for a minute", func(ctx context.Context) {
-		figures := func() map[string]map[string]string {
-			GinkgoHelper()
-			status, body := c.scrape(ctx, scraper)
-			Expect(status).To(Equal(http.StatusOK))
-			out := map[string]map[string]string{}
-			for _, name := range []string{"plimsoll_decisions_total", "plimsoll_rounds_total", "plimsoll_ledger_version"} {
-				out[name] = series(body, name)
-				Expect(out[name]).NotTo(BeEmpty(), name)
-			}
-			return out
-		}
+		var since time.Time
 		By("coming to rest")
 		Eventually(func(g Gomega) {
-			before, since := figures(), time.Now()
+			before, since := c.figures(ctx, scraper), time.Now()
 			g.Consistently(func(g Gomega) {
-				g.Expect(figures()).To(Equal(before))
+				g.Expect(c.figures(ctx, scraper)).To(Equal(before))
 				writes, _ := c.writesBy(webhook.ManagerUsername, since)
 				g.Expect(writes).To(BeEmpty())
 			}).WithTimeout(glance).Should(Succeed())
 		}).WithTimeout(late).Should(Succeed())
 
 		By("being idle while every node's heartbeats go on")
-		before, since := figures(), time.Now()
+		before, since = c.figures(ctx, scraper), time.Now()
 		seen := c.nodesSeen(ctx, scraper)
 		Consistently(func(g Gomega) {
 			c.heartbeat(ctx)
-			g.Expect(figures()).To(Equal(before))
+			g.Expect(c.figures(ctx, scraper)).To(Equal(before))
 			writes, _ := c.writesBy(webhook.ManagerUsername, since)
 			g.Expect(writes).To(BeEmpty())
 		}).WithTimeout(idle).WithPolling(glance).Should(Succeed())
@@ -218,6 +223,33 @@ var _ = Describe("The manager of a cluster at rest", Ordered, ContinueOnFailure,
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry("resident", fmt.Sprintf("%.1f MiB", float64(resident)/(1<<20)))
 		Expect(resident).To(BeNumerically("<=", maxResident))
+	})
+
+	It("gives a device that comes free to who waits for it, for no other reason than that", func(ctx context.Context) {
+		holder := c.bound(ctx, running[0])[0]
+		workload := c.workload(ctx, waiting)
+		Expect(reservedNow(workload)).To(BeFalse())
+		h := c.history()
+		Eventually(func() bool { return h.has(&holder) }).Should(BeTrue(), "the watches are at work")
+		Expect(c.figures(ctx, scraper)).To(Equal(before), "no clock and no resync has made the manager move since the minute began")
+
+		c.end(ctx, &holder)
+		var s []step
+		Eventually(func() []step {
+			s = afterFreed(h, &holder, workload.UID)
+			return s
+		}).WithTimeout(late).ShouldNot(BeNil(), func() string { return c.story(ctx, waiting) })
+		GinkgoWriter.Printf("after the devices were free: %v\n", s)
+		var all, ours []string
+		for _, x := range s {
+			all = append(all, x.what)
+			if x.what != stepGiven && x.what != stepFreed { // by the Job and the claim controller, each going its own way
+				ours = append(ours, x.what)
+			}
+		}
+		Expect(ours).To(Equal([]string{stepOpened, stepReserved, stepReady}))
+		Expect(slices.Index(all, stepReady)).To(BeNumerically(">", slices.Index(all, stepFreed)), "%v", all)
+		Expect(c.figures(ctx, scraper)).NotTo(Equal(before))
 	})
 
 	AfterAll(func(ctx context.Context) {
