@@ -32,7 +32,7 @@ func crowded(b *testing.B, percent int) (*market, [2]*ledger.Snapshot) {
 		}
 	}
 	before := m.book.Snapshot()
-	m.held(nodeName(500), true, false, 0, 1, 2, 3, 4, 5, 6, 7)
+	m.held(nodeName(527), true, false, 0, 1, 2, 3, 4, 5, 6, 7)
 	return m, [2]*ledger.Snapshot{before, m.book.Snapshot()}
 }
 

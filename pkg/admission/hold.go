@@ -74,7 +74,7 @@ func (r *Request) podSet(name string) *PodSet {
 
 // holding is one Holds.
 type holding struct {
-	windows
+	*windows
 	snapshot *ledger.Snapshot
 	promise  Promise
 	hold     Hold

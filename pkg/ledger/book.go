@@ -74,7 +74,7 @@ type Book struct {
 	viewAt map[string]int
 	dirty  map[string]struct{}
 	// lentClasses is what snapshots have of classes, lentDeparted of departed; nil where that has changed since.
-	lentClasses  map[string]*resourcev1.DeviceClass
+	lentClasses  *Classes
 	lentDeparted []*Node
 	shot         *Snapshot
 }
@@ -187,7 +187,7 @@ func (b *Book) Snapshot() *Snapshot {
 	}
 	b.look()
 	if b.lentClasses == nil {
-		b.lentClasses = maps.Clone(b.classes)
+		b.lentClasses = &Classes{maps.Clone(b.classes)}
 	}
 	if b.lentDeparted == nil {
 		b.lentDeparted = make([]*Node, 0, len(b.departed))

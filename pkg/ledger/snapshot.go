@@ -23,7 +23,7 @@ type Snapshot struct {
 	nodes    []*Node
 	at       map[string]int
 	departed []*Node
-	classes  map[string]*resourcev1.DeviceClass
+	classes  *Classes
 }
 
 // Departed returns nodes that were deleted, in order of their names, with what they listed in Lost. They lend nothing.
@@ -41,8 +41,19 @@ func (s *Snapshot) Node(name string) *Node {
 	return nil
 }
 
+// Classes are the DeviceClasses that a snapshot has. It is immutable and safe for concurrent use.
+type Classes struct {
+	byName map[string]*resourcev1.DeviceClass
+}
+
 // DeviceClass returns a class by name, or nil.
-func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes[name] }
+func (c *Classes) DeviceClass(name string) *resourcev1.DeviceClass { return c.byName[name] }
+
+// Classes returns the classes. Snapshots of one book between which no class changed have the same, by pointer.
+func (s *Snapshot) Classes() *Classes { return s.classes }
+
+// DeviceClass returns a class by name, or nil.
+func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes.byName[name] }
 
 // With returns a snapshot in which one Placement that is not written yet also holds its devices and its pods'
 // requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
