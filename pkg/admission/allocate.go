@@ -29,6 +29,30 @@ const maxAllocatorSteps = 20000
 // allocate finds devices for all pods of the parts, which are on one node, such that kube-scheduler's own allocator
 // accepts them. Counts and flows come first, since the allocator's search takes exponential time where it fails.
 func (d *Decider) allocate(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	if len(parts) > 1 {
+		return d.serve(ctx, parts, b)
+	}
+	n, k := parts[0].fit, parts[0].k
+	if last := n.served; last != nil && last.book == b && last.pods == k {
+		return last.shares, last.answer
+	}
+	shares, a := d.serve(ctx, parts, b)
+	if ctx.Err() == nil {
+		n.served = &served{book: b, pods: k, shares: shares, answer: a}
+	}
+	return shares, a
+}
+
+// served is what allocate returned for some pods of one podset on one node. It is read-only.
+type served struct {
+	book   book
+	pods   int32
+	shares [][]share
+	answer answer
+}
+
+// serve works allocate out.
+func (d *Decider) serve(ctx context.Context, parts []part, b book) ([][]share, answer) {
 	shares, a := shareOut(parts, b)
 	if a == no {
 		return nil, no
@@ -283,15 +307,15 @@ func marked(a map[resourcev1.QualifiedName]resourcev1.DeviceAttribute, mark int6
 	return out
 }
 
-// classLister gives the allocator the snapshot's classes.
-type classLister struct{ s *ledger.Snapshot }
+// classLister gives the allocator a snapshot's classes.
+type classLister struct{ classes *ledger.Classes }
 
 // List returns nothing: the allocator asks by name.
 func (c classLister) List() ([]*resourcev1.DeviceClass, error) { return nil, nil }
 
 // Get returns a class; a missing one is an error, as the allocator expects.
 func (c classLister) Get(name string) (*resourcev1.DeviceClass, error) {
-	if class := c.s.DeviceClass(name); class != nil {
+	if class := c.classes.DeviceClass(name); class != nil {
 		return class, nil
 	}
 	return nil, fmt.Errorf("device class %s does not exist", name)
