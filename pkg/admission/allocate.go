@@ -190,11 +190,11 @@ func (n *nodeFit) want(claim int, request string) int {
 
 // ask calls the allocator once. nil without an error is "does not fit".
 func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	return d.call(ctx, Allocation{Snapshot: n.classes.s, Node: n.node.Object, Slices: offered, Claims: claims})
+	return d.call(ctx, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: offered, Claims: claims})
 }
 
 func (d *Decider) call(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
-	a, err := structured.NewAllocator(ctx, features, of.Held, classLister{of.Snapshot}, of.Slices, d.Matcher.Cache)
+	a, err := structured.NewAllocator(ctx, features, of.Held, classLister{of.Classes}, of.Slices, d.Matcher.Cache)
 	if err != nil {
 		return nil, fmt.Errorf("make allocator: %w", err)
 	}
@@ -207,9 +207,9 @@ func (d *Decider) call(ctx context.Context, of Allocation) ([]resourcev1.Allocat
 
 // Allocation is what kube-scheduler's allocator is asked for.
 type Allocation struct {
-	// Snapshot is that whose DeviceClasses count.
-	Snapshot *ledger.Snapshot
-	Node     *corev1.Node
+	// Classes are those that claims name.
+	Classes *ledger.Classes
+	Node    *corev1.Node
 	// Slices are those that the node may be given devices from; Held says which of their devices are held already.
 	Slices []*resourcev1.ResourceSlice
 	Held   structured.AllocatedState

@@ -120,7 +120,7 @@ func (a *attempt) fits(ctx context.Context, n *ledger.Node) (*placed, string) {
 	if !enough(offered, held, out.open) {
 		return nil, fmt.Sprintf("node %s has too few devices", n.Name)
 	}
-	results, err := a.decider.Allocate(ctx, admission.Allocation{Snapshot: a.snapshot, Node: n.Object, Slices: offered, Held: held, Claims: out.open})
+	results, err := a.decider.Allocate(ctx, admission.Allocation{Classes: a.snapshot.Classes(), Node: n.Object, Slices: offered, Held: held, Claims: out.open})
 	if err != nil {
 		return nil, fmt.Sprintf("node %s: %v", n.Name, err)
 	}
