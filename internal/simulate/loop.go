@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
-	"os"
 	"maps"
 	"slices"
 	"time"
@@ -162,13 +161,7 @@ func (l *loop) serve(ctx context.Context, c *controller, r reconcile.Request) {
 	before := l.store.Version()
 	delete(c.due, r)
 	result, err := c.Reconcile(ctx, r)
-	if os.Getenv("DBG") == "2" {
-		fmt.Println(l.clock.Now().Format("15:04:05.000"), c.Name, r, result.RequeueAfter, err, l.store.Version()-before)
-	}
 	if err != nil {
-		if os.Getenv("DBG") != "" {
-			fmt.Println(l.clock.Now(), c.Name, r, err)
-		}
 		if c.tries[r]++; c.tries[r] < maxTries {
 			c.queue[r] = true
 			return

@@ -3,12 +3,10 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -54,9 +52,6 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 	}
 	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
 	ctx = ctrl.LoggerInto(ctx, logr.Discard())
-	if os.Getenv("DBG") != "" {
-		ctx = ctrl.LoggerInto(ctx, funcr.New(func(p, a string) { fmt.Println(p, a) }, funcr.Options{}))
-	}
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
