@@ -9,6 +9,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 )
 
+const weightLine = "weight"
+
 // figureLines are the lines of the table for each tenant and flavor, in their order. An empty text is one that there is
 // nothing to say about.
 var figureLines = []struct {
@@ -22,7 +24,7 @@ var figureLines = []struct {
 	{"longest wait", func(f *Figures) string { return clockText(f.LongestWait) }},
 	{"device-hours", func(f *Figures) string { return f.DeviceHours.String() }},
 	{"share of device-hours", func(f *Figures) string { return percent(f.DeviceShare) }},
-	{"weight", func(f *Figures) string {
+	{weightLine, func(f *Figures) string {
 		if f.Weight == nil {
 			return ""
 		}
@@ -67,6 +69,9 @@ func (c *Comparison) figures() *grid {
 			flavor = "(all)"
 		}
 		for _, l := range figureLines {
+			if l.name == weightLine && t.Flavor != "" {
+				continue // it is the same on every flavor
+			}
 			before, after := l.text(&t.Before), l.text(&t.After)
 			if before != "" || after != "" {
 				g.row(t.ClusterQueue, flavor, l.name, before, after, signed(l.text(&t.Difference)))
