@@ -43,7 +43,8 @@ var figureLines = []struct {
 // Table prints the comparison for people, in lines of at most 110 characters: the figures of each tenant over all
 // flavors and on each, then the workloads that changed. It fails only where w does.
 func (c *Comparison) Table(w io.Writer) error {
-	intro := fmt.Sprintf("Simulated %s before and %s after. What still waits has waited until then.\n\n", c.Ended.Before, c.Ended.After)
+	intro := fmt.Sprintf("Simulated %s before and %s after; figures are until %s. What still waits has waited until then.\n\n",
+		c.Ended.Before, c.Ended.After, max(c.Ended.Before, c.Ended.After))
 	if _, err := io.WriteString(w, intro); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
