@@ -31,8 +31,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 )
 
+// kueueSchedule is one scheduling cycle. A method's receiver is its first parameter.
+//
 //go:linkname kueueSchedule sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).schedule
-func kueueSchedule(s *scheduler.Scheduler, ctx context.Context) wait.SpeedSignal
+func kueueSchedule(s *scheduler.Scheduler, ctx context.Context) wait.SpeedSignal //nolint:revive // the receiver comes first
 
 //go:linkname kueueSetWrapper sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).setAdmissionRoutineWrapper
 func kueueSetWrapper(s *scheduler.Scheduler, w routine.Wrapper)
@@ -40,6 +42,7 @@ func kueueSetWrapper(s *scheduler.Scheduler, w routine.Wrapper)
 // here runs what Kueue would run beside its scheduling cycle within it.
 type here struct{}
 
+// Run runs f.
 func (here) Run(f func()) { f() }
 
 // kueues is Kueue in this process: one scheduler for each root cohort, since between those its order is random. All are

@@ -240,7 +240,11 @@ func (t timers) Less(i, j int) bool {
 	a, b := t[i], t[j]
 	return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.controller.at, b.controller.at), byName(a.request, b.request)) < 0
 }
+
+// Push adds a timer, for package heap.
 func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
+
+// Pop takes the last, for package heap.
 func (t *timers) Pop() any {
 	last := (*t)[len(*t)-1]
 	*t = (*t)[:len(*t)-1]

@@ -110,6 +110,12 @@ type run struct {
 // all runs until nothing more is to happen.
 func (r *run) all(ctx context.Context) error {
 	start := r.clock.Now()
+	end := func() error {
+		if until := r.options.Until; until != nil {
+			r.clock.SetTime(start.Add(*until)) // what waits does so until then
+		}
+		return nil
+	}
 	for {
 		if err := r.apply(ctx, r.clock.Since(start)); err != nil {
 			return err
@@ -125,12 +131,9 @@ func (r *run) all(ctx context.Context) error {
 				next, ok = at, true
 			}
 		}
-		if !ok || len(r.changes) == 0 && next.Sub(r.last()) > afterLast {
-			return nil
-		}
-		if r.options.Until != nil && next.Sub(start) > *r.options.Until {
-			r.clock.SetTime(start.Add(*r.options.Until))
-			return nil
+		switch until := r.options.Until; {
+		case !ok, len(r.changes) == 0 && next.Sub(r.last()) > afterLast, until != nil && next.Sub(start) > *until:
+			return end()
 		}
 		r.clock.SetTime(next)
 	}
@@ -192,10 +195,7 @@ func (r *run) put(ctx context.Context, o client.Object) error {
 		return err
 	}
 	r.deliver(ctx)
-	if _, ok := o.(*batchv1.Job); !ok {
-		return nil
-	}
-	if _, dumped := o.(*batchv1.Job); dumped {
+	if _, ok := o.(*batchv1.Job); ok {
 		key := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 		delete(r.jobs.queue, key)
 		r.serve(ctx, r.jobs, key)

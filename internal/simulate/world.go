@@ -65,6 +65,7 @@ var _ io.Reader = &stream{}
 // indexes lets Kueue declare what it looks objects up by.
 type indexes struct{ *store.Store }
 
+// IndexField declares a field.
 func (i indexes) IndexField(_ context.Context, kind client.Object, field string, f client.IndexerFunc) error {
 	i.Index(kind, field, f)
 	return nil
@@ -146,17 +147,20 @@ func (w *cluster) hooks(random io.Reader) {
 // byManager marks the context of what the manager writes, which its own webhooks let through.
 type byManager struct{}
 
-// managers is the client of the manager's parts.
+// managers is the client of the manager's parts: it marks what they write to objects.
 type managers struct{ client.Client }
 
+// Create marks the write, and makes it.
 func (m managers) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	return m.Client.Create(context.WithValue(ctx, byManager{}, true), o, opts...)
 }
 
+// Update marks the write, and makes it.
 func (m managers) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	return m.Client.Update(context.WithValue(ctx, byManager{}, true), o, opts...)
 }
 
+// Patch marks the write, and makes it.
 func (m managers) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	return m.Client.Patch(context.WithValue(ctx, byManager{}, true), o, p, opts...)
 }
