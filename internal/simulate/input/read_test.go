@@ -1,6 +1,9 @@
 package input
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -321,5 +324,28 @@ func TestConfiguration(t *testing.T) {
 	}
 	if in := read(t, Options{}, ""); in.Kueue != nil {
 		t.Error("a Configuration out of nothing")
+	}
+}
+
+// TestExamples reads the examples, which a server takes, as strictly as can be.
+func TestExamples(t *testing.T) {
+	var files []File
+	err := filepath.WalkDir("../../../examples", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "expected.yaml" {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files = append(files, File{Name: filepath.Base(name), Data: data})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := Read(files, Options{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Objects) < 50 || len(in.Warnings) > 0 {
+		t.Errorf("%d objects of %d files, %q", len(in.Objects), len(files), in.Warnings)
 	}
 }
