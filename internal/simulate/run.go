@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -47,9 +48,11 @@ type change struct {
 // Run simulates a cluster. It uses feature gates of Kueue that are global to the process, so only one runs at a time. The
 // error is why the run could not go on.
 func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, error) {
-	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WorkloadRequestUseMergePatch): true}); err != nil {
-		return nil, fmt.Errorf("set feature gate: %w", err)
+	restore, err := setGates(in.Kueue)
+	if err != nil {
+		return nil, err
 	}
+	defer restore()
 	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
 	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if o.Warn == nil {
@@ -70,6 +73,28 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 		return nil, fmt.Errorf("at %s: %w", w.clock.Since(in.Start), err)
 	}
 	return r.result(ctx, in)
+}
+
+// setGates sets the feature gates that Kueue is configured with, and has it write status as merge patches: the store applies
+// those without a schema. restore sets them back to what they were.
+func setGates(c *config.Configuration) (restore func(), err error) {
+	gates := map[string]bool{}
+	if c != nil {
+		maps.Copy(gates, c.FeatureGates)
+	}
+	gates[string(features.WorkloadRequestUseMergePatch)] = true
+	before := map[string]bool{}
+	for gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		if _, set := gates[string(gate)]; set {
+			before[string(gate)] = utilfeature.DefaultMutableFeatureGate.Enabled(gate)
+		}
+	}
+	restore = func() { _ = utilfeature.DefaultMutableFeatureGate.SetFromMap(before) } // they were so before
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
+		restore()
+		return nil, fmt.Errorf("set feature gates of Kueue: %w", err)
+	}
+	return restore, nil
 }
 
 // timeline returns everything that the input does, in order: at one time what is deleted first, then objects as the input
