@@ -48,13 +48,21 @@ type change struct {
 // Run simulates a cluster. It uses feature gates of Kueue that are global to the process, so only one runs at a time. The
 // error is why the run could not go on.
 func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, error) {
-	restore, err := setGates(in.Kueue)
+	r, cleanup, err := prepare(ctx, in, o)
 	if err != nil {
 		return nil, err
 	}
-	defer restore()
+	defer cleanup()
+	return r.play(ctx, in)
+}
+
+// prepare makes the cluster of a run, in which nothing is yet. cleanup ends it.
+func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup func(), err error) {
+	cleanup, err = setGates(in.Kueue)
+	if err != nil {
+		return nil, nil, err
+	}
 	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
-	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
@@ -66,11 +74,17 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 	}
 	w, err := newCluster(ctx, manager.Scheme(), in.Start, c, o.Warn)
 	if err != nil {
-		return nil, fmt.Errorf("make cluster: %w", err)
+		cleanup()
+		return nil, nil, fmt.Errorf("make cluster: %w", err)
 	}
-	r := &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	return &run{cluster: w, options: o, changes: timeline(in), told: in.Start}, cleanup, nil
+}
+
+// play runs to the end.
+func (r *run) play(ctx context.Context, in *input.Input) (*simulate.Result, error) {
+	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if err := r.all(ctx); err != nil {
-		return nil, fmt.Errorf("at %s: %w", w.clock.Since(in.Start), err)
+		return nil, fmt.Errorf("at %s: %w", r.clock.Since(in.Start), err)
 	}
 	return r.result(ctx, in)
 }
