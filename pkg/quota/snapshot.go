@@ -89,6 +89,9 @@ func (s *Snapshot) StrictFIFO(clusterQueue string) bool {
 	return q != nil && q.Spec.QueueingStrategy == kueue.StrictFIFO
 }
 
+// Known says whether a Workload of the same name holds quota in an active queue, with what was taken in this copy.
+func (s *Snapshot) Known(w *kueue.Workload) bool { return s.find(workload.Key(w)) != nil }
+
 // Holds says whether a Workload holds quota, in whichever queue, with what was taken in this copy.
 func (s *Snapshot) Holds(uid types.UID) bool {
 	if held, changed := s.held[uid]; changed {
