@@ -60,6 +60,8 @@ type Engine struct {
 	inputs int64
 	// memo keeps the last decision on each Workload, so that nothing is decided twice on the same input.
 	memo map[types.UID]remembered
+	// asked keeps what choices for each Workload that waits were made on.
+	asked map[types.UID]*gathered
 	// written holds the keys of promises that were written and have not come back on the watch yet.
 	written map[types.UID]*v1alpha1.PlacementKey
 	// offers holds what Kueue has not taken yet; last is what the last offers were made on.
@@ -215,7 +217,7 @@ func (r *round) forget(workloads []*kueue.Workload) {
 	r.forgetSlices()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.memo)+len(r.written) <= 2*len(workloads)+64 {
+	if len(r.memo)+len(r.written)+len(r.asked) <= 3*len(workloads)+64 {
 		return
 	}
 	exists := map[types.UID]bool{}
@@ -225,6 +227,11 @@ func (r *round) forget(workloads []*kueue.Workload) {
 	for uid := range r.memo {
 		if !exists[uid] {
 			delete(r.memo, uid)
+		}
+	}
+	for uid := range r.asked {
+		if !exists[uid] {
+			delete(r.asked, uid)
 		}
 	}
 	for uid := range r.written {

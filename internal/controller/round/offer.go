@@ -154,6 +154,8 @@ type turns struct {
 	// waiting and inverted count those that wait, by reason, and of them those that lower priority keeps waiting.
 	waiting  map[v1alpha1.Reason]int
 	inverted int
+	// among are the choices of this pass so far.
+	among admission.Choices
 }
 
 // next is one waiter's turn.
@@ -182,8 +184,9 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 	if err != nil {
 		return err
 	}
-	choice := t.Decider.Choose(ctx, t.devices, t.quota, asks)
+	choice := t.Decider.ChooseAmong(ctx, t.devices, t.quota, asks, &t.among)
 	if unread != nil { // a choice without a flavor's labels is none
+		t.among.Forget()
 		return unread
 	}
 	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
@@ -210,17 +213,54 @@ func inNamespace(head string, wl *kueue.Workload) string {
 
 // asks gathers what a choice needs. What cannot be read while it is made is put into unread.
 func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission.Waiter, error) {
-	requests := Requests{Client: t.Client, Policies: t.Policies}
-	req, err := requests.Of(ctx, t.now, w.workload, w.managed.Policy)
+	g, err := t.gather(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	asks := waiterOf(req, w.workload, w.managed, w.placement)
-	asks.Lookup = requests.flavor(ctx, unread)
-	if asks.Overhead, err = t.Policies.Overheads(ctx, w.workload); err != nil {
+	req := *g.request
+	req.Now, req.Policy = t.now, w.managed.Policy
+	asks := waiterOf(&req, w.workload, w.managed, w.placement)
+	asks.Lookup = Requests{Client: t.Client, Policies: t.Policies}.flavor(ctx, unread)
+	asks.Overhead, asks.Like = g.overhead, g.like
+	return asks, nil
+}
+
+// gathered is what a choice for one version of a Workload needs, whenever it is made.
+type gathered struct {
+	inputs   int64
+	version  string
+	request  *admission.Request
+	overhead map[string]corev1.ResourceList
+	like     string
+}
+
+// gather gathers what a choice needs, once for each version of a Workload and of what else it depends on.
+func (t *turns) gather(ctx context.Context, w *waiting) (*gathered, error) {
+	wl := w.workload
+	t.mu.Lock()
+	g := t.asked[wl.UID]
+	t.mu.Unlock()
+	if g != nil && g.inputs == t.inputs && g.version == wl.ResourceVersion {
+		return g, nil
+	}
+	req, err := Requests{Client: t.Client, Policies: t.Policies}.Of(ctx, t.now, wl, w.managed.Policy)
+	if err != nil {
 		return nil, err
 	}
-	return asks, nil
+	g = &gathered{inputs: t.inputs, version: wl.ResourceVersion, request: req}
+	if g.overhead, err = t.Policies.Overheads(ctx, wl); err != nil {
+		return nil, err
+	}
+	like := waiterOf(req, wl, w.managed, nil)
+	like.Overhead = g.overhead
+	g.like = like.Likeness()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked == nil {
+		t.asked = map[types.UID]*gathered{}
+	}
+	t.asked[wl.UID] = g
+	return g, nil
 }
 
 // waiterOf joins a Request with what is remembered of the wait.
@@ -256,6 +296,7 @@ func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Ch
 	t.devices = t.devices.With(offer.Holder, offer.Claims)
 	t.Store.Offers[wl.UID] = offer
 	t.quota.Take(*c.Offer)
+	t.among.Forget()
 }
 
 // forgetTaken drops what was offered to those that wait, which are offered it anew, and to those that are not about to be
