@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -112,19 +111,12 @@ func timedClient(c *rest.Config, options client.Options, limit time.Duration) (c
 	return client.New(c, options)
 }
 
-// index adds what the release of pods looks up.
+// index adds what rounds and the release of pods look up.
 func index(ctx context.Context, mgr ctrl.Manager) error {
-	byController := func(o client.Object) []string {
-		if uid := observe.ControllerOf(o); uid != "" {
-			return []string{string(uid)}
+	for _, i := range observe.Indexes() {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Object, i.Field, i.Of); err != nil {
+			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
 		}
-		return nil
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, observe.WorkloadByOwner, byController); err != nil {
-		return fmt.Errorf("index workloads: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, observe.PodByController, byController); err != nil {
-		return fmt.Errorf("index pods: %w", err)
 	}
 	return nil
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +14,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 )
 
 // quick is a client for benchmarks: reads cost next to nothing, and a write keeps the object as the writer left it. The embedded
@@ -29,10 +28,10 @@ type quick struct {
 	wrote func(client.Object)
 }
 
-// shelf holds the objects of one kind; sorted is nil where it has to be made anew.
+// shelf holds the objects of one kind; sorted holds them by index, and is nil where that has to be made anew.
 type shelf struct {
 	byKey  map[client.ObjectKey]client.Object
-	sorted []client.Object
+	sorted map[string][]client.Object
 }
 
 func newQuick() *quick { return &quick{shelves: map[reflect.Type]*shelf{}} }
@@ -56,16 +55,22 @@ func (q *quick) put(o client.Object) {
 	}
 }
 
-func (s *shelf) list() []client.Object {
+// list returns the objects that an index has under a value, as observe.Indexes says; all for none.
+func (s *shelf) list(use string) []client.Object {
 	if s.sorted == nil {
+		s.sorted = map[string][]client.Object{}
 		for _, o := range s.byKey {
-			s.sorted = append(s.sorted, o)
+			s.sorted[""] = append(s.sorted[""], o)
+			for _, i := range observe.Indexes() {
+				if reflect.TypeOf(i.Object) == reflect.TypeOf(o) {
+					for _, value := range i.Of(o) {
+						s.sorted[value] = append(s.sorted[value], o)
+					}
+				}
+			}
 		}
-		slices.SortFunc(s.sorted, func(a, b client.Object) int {
-			return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
-		})
 	}
-	return s.sorted
+	return s.sorted[use]
 }
 
 func (q *quick) Get(_ context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
@@ -82,12 +87,18 @@ func (q *quick) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	return nil
 }
 
-func (q *quick) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (q *quick) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	options := client.ListOptions{}
+	options.ApplyOptions(opts)
+	use := ""
+	if options.FieldSelector != nil {
+		use = options.FieldSelector.Requirements()[0].Value
+	}
 	switch list := list.(type) {
 	case *kueue.WorkloadList:
-		fill(&list.Items, q.shelf(&kueue.Workload{}))
+		fill(&list.Items, q.shelf(&kueue.Workload{}), use)
 	case *v1alpha1.PlacementList:
-		fill(&list.Items, q.shelf(&v1alpha1.Placement{}))
+		fill(&list.Items, q.shelf(&v1alpha1.Placement{}), use)
 	case *corev1.PodList:
 	default:
 		return fmt.Errorf("%T is not listed by a round", list)
@@ -95,8 +106,8 @@ func (q *quick) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-func fill[T any](items *[]T, s *shelf) {
-	all := s.list()
+func fill[T any](items *[]T, s *shelf, use string) {
+	all := s.list(use)
 	*items = make([]T, len(all))
 	for i, o := range all {
 		(*items)[i] = *any(o).(*T)
@@ -109,8 +120,12 @@ func (q *quick) write(o client.Object) error {
 	return nil
 }
 
-func (q *quick) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error { return q.write(o) }
-func (q *quick) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error { return q.write(o) }
+func (q *quick) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return q.write(o)
+}
+func (q *quick) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	return q.write(o)
+}
 
 func (q *quick) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
 	if _, err := p.Data(o); err != nil { // as a client would
