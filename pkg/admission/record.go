@@ -2,9 +2,9 @@ package admission
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -72,9 +72,13 @@ func SameRecord(a, b *v1alpha1.DecisionRecord) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	x, y := *a, *b
-	x.Time, y.Time, x.LedgerVersion, y.LedgerVersion = metav1.Time{}, metav1.Time{}, 0, 0
-	return apiequality.Semantic.DeepEqual(x, y)
+	return a.Verdict == b.Verdict && a.Reason == b.Reason && a.Message == b.Message && a.Policy == b.Policy && a.Revision == b.Revision &&
+		slices.EqualFunc(a.Standings, b.Standings, sameStanding)
+}
+
+func sameStanding(a, b v1alpha1.FlavorStanding) bool {
+	return a.PodSet == b.PodSet && a.Flavor == b.Flavor && a.Alternative == b.Alternative && a.Standing == b.Standing &&
+		a.Nodes == b.Nodes && a.Devices == b.Devices && a.Quota == b.Quota && slices.Equal(a.Reasons, b.Reasons)
 }
 
 // Push makes r the record of a status, and the one before it the newest of its history where verdict or reason differ.

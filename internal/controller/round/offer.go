@@ -211,78 +211,6 @@ func inNamespace(head string, wl *kueue.Workload) string {
 	return ""
 }
 
-// asks gathers what a choice needs. What cannot be read while it is made is put into unread.
-func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission.Waiter, error) {
-	g, err := t.gather(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	req := *g.request
-	req.Now, req.Policy = t.now, w.managed.Policy
-	asks := waiterOf(&req, w.workload, w.managed, w.placement)
-	asks.Lookup = Requests{Client: t.Client, Policies: t.Policies}.flavor(ctx, unread)
-	asks.Overhead, asks.Like = g.overhead, g.like
-	return asks, nil
-}
-
-// gathered is what a choice for one version of a Workload needs, whenever it is made.
-type gathered struct {
-	inputs   int64
-	version  string
-	request  *admission.Request
-	overhead map[string]corev1.ResourceList
-	like     string
-}
-
-// gather gathers what a choice needs, once for each version of a Workload and of what else it depends on.
-func (t *turns) gather(ctx context.Context, w *waiting) (*gathered, error) {
-	wl := w.workload
-	t.mu.Lock()
-	g := t.asked[wl.UID]
-	t.mu.Unlock()
-	if g != nil && g.inputs == t.inputs && g.version == wl.ResourceVersion {
-		return g, nil
-	}
-	req, err := Requests{Client: t.Client, Policies: t.Policies}.Of(ctx, t.now, wl, w.managed.Policy)
-	if err != nil {
-		return nil, err
-	}
-	g = &gathered{inputs: t.inputs, version: wl.ResourceVersion, request: req}
-	if g.overhead, err = t.Policies.Overheads(ctx, wl); err != nil {
-		return nil, err
-	}
-	like := waiterOf(req, wl, w.managed, nil)
-	like.Overhead = g.overhead
-	g.like = like.Likeness()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.asked == nil {
-		t.asked = map[types.UID]*gathered{}
-	}
-	t.asked[wl.UID] = g
-	return g, nil
-}
-
-// waiterOf joins a Request with what is remembered of the wait.
-func waiterOf(req *admission.Request, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) *admission.Waiter {
-	w := &admission.Waiter{
-		Request: req, Workload: wl, ClusterQueue: m.ClusterQueue,
-		Since: map[string]time.Time{}, Closed: map[string]time.Time{}, Victims: map[types.UID]bool{},
-	}
-	if placement != nil {
-		for _, x := range placement.Status.Waits {
-			w.Since[x.Flavor] = x.Since.Time
-		}
-		for _, x := range placement.Status.Closed {
-			w.Closed[x.Flavor] = x.Until.Time
-		}
-		for _, uid := range placement.Status.Victims {
-			w.Victims[types.UID(uid)] = true
-		}
-	}
-	return w
-}
-
 // take takes an offer from the working copies.
 func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Choice) {
 	offer := placements.Offer{Holder: ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}}
@@ -340,7 +268,7 @@ func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) erro
 		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterRemember)
 	}
 	if !c.Open() {
-		if p.Steered(wl) && len(flavors.AllowedOf(wl)) == 0 {
+		if t.closedAlready(w) {
 			return nil
 		}
 		_, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{})
@@ -391,9 +319,13 @@ func (t *turns) remember(w *waiting, c *admission.Choice) func(*v1alpha1.Placeme
 		}
 		return news
 	}
+	if len(c.Waits)+len(victims) == 0 {
+		return nil
+	}
 	old := &v1alpha1.PlacementStatus{}
 	if w.placement != nil {
-		old = w.placement.Status.DeepCopy()
+		s := &w.placement.Status
+		old.Waits, old.Victims = slices.Clip(s.Waits), slices.Clip(s.Victims) // add only appends
 	}
 	if !add(old) {
 		return nil

@@ -55,6 +55,12 @@ func (q *quick) put(o client.Object) {
 	}
 }
 
+func (q *quick) drop(o client.Object) {
+	s := q.shelf(o)
+	delete(s.byKey, client.ObjectKeyFromObject(o))
+	s.sorted = nil
+}
+
 // list returns the objects that an index has under a value, as observe.Indexes says; all for none.
 func (s *shelf) list(use string) []client.Object {
 	if s.sorted == nil {
