@@ -101,6 +101,8 @@ type round struct {
 	inputs   int64
 	queues   map[types.NamespacedName]*policies.Managed
 	waiters  []waiting
+	// asIs is what Kueue knows, once it was asked for.
+	asIs *quota.Snapshot
 	// promises are the Placements that promise something, by Workload, as they were when the round began.
 	promises map[types.UID]*v1alpha1.Placement
 	// spoken are, by Workload, who Kueue was let preempt for it.
@@ -165,9 +167,9 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return reconcile.Result{RequeueAfter: r.next}, nil
 }
 
-// firstComeFirstServed puts those that hold quota first, in order of reservation; then by priority, creation and name.
-func firstComeFirstServed(a, b *kueue.Workload) int {
-	x, y := reservedAt(a), reservedAt(b)
+// firstComeFirstServed puts those that hold quota first, in order of reservation, which were made at x and y; then by priority,
+// creation and name.
+func firstComeFirstServed(a, b *kueue.Workload, x, y int64) int {
 	if (x == 0) != (y == 0) {
 		return cmp.Compare(y, x)
 	}

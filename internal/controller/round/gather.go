@@ -44,8 +44,24 @@ func (r *round) gather(ctx context.Context) ([]*kueue.Workload, error) {
 			workloads = append(workloads, wl)
 		}
 	}
-	slices.SortFunc(workloads, firstComeFirstServed)
-	return workloads, nil
+	return inOrder(workloads), nil
+}
+
+// inOrder sorts Workloads by firstComeFirstServed.
+func inOrder(workloads []*kueue.Workload) []*kueue.Workload {
+	type at struct {
+		*kueue.Workload
+		reserved int64
+	}
+	sorted := make([]at, len(workloads))
+	for i, wl := range workloads {
+		sorted[i] = at{wl, reservedAt(wl)}
+	}
+	slices.SortFunc(sorted, func(a, b at) int { return firstComeFirstServed(a.Workload, b.Workload, a.reserved, b.reserved) })
+	for i := range sorted {
+		workloads[i] = sorted[i].Workload
+	}
+	return workloads
 }
 
 // settled is a holder that a round had nothing to do for, and has nothing to do for as long as all of this is the same.

@@ -73,10 +73,11 @@ func (r *round) offer(ctx context.Context) error {
 		return nil
 	}
 	r.forgetOffers()
-	kueueNow, err := r.Quota.Snapshot()
+	kueueNow, err := r.kueueNow()
 	if err != nil {
 		return fmt.Errorf("take quota snapshot: %w", err)
 	}
+	r.asIs = nil // from here on it is a working copy
 	if r.Store.Offers == nil {
 		r.Store.Offers = map[types.UID]placements.Offer{}
 	}
@@ -444,10 +445,20 @@ func (r *round) forgetOffers() {
 	}
 }
 
+// kueueNow returns a copy of what Kueue knows in which nothing was taken, the same one for as long as that does not change.
+func (r *round) kueueNow() (*quota.Snapshot, error) {
+	if r.asIs != nil && r.asIs.Version == r.Quota.Version() {
+		return r.asIs, nil
+	}
+	var err error
+	r.asIs, err = r.Quota.Snapshot()
+	return r.asIs, err
+}
+
 // halves adds to a decision on a Workload that holds quota what Kueue would say of each flavor: a shortage of devices and
 // one of quota are two things. It is for the record alone.
 func (r *round) halves(ctx context.Context, wl *kueue.Workload, m *policies.Managed, req *admission.Request, dec *admission.Decision) {
-	snapshot, err := r.Quota.Snapshot()
+	snapshot, err := r.kueueNow()
 	if err != nil {
 		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
 		return
