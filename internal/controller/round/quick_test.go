@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ type quick struct {
 	wrote func(client.Object)
 }
 
-// shelf holds the objects of one kind; sorted holds them by index, and is nil where that has to be made anew.
+// shelf holds the objects of one kind; sorted holds those under each value of an index that was asked for.
 type shelf struct {
 	byKey  map[client.ObjectKey]client.Object
 	sorted map[string][]client.Object
@@ -49,7 +50,9 @@ func (q *quick) put(o client.Object) {
 	o.SetResourceVersion(strconv.Itoa(q.version))
 	o = o.DeepCopyObject().(client.Object)
 	s := q.shelf(o)
-	s.byKey[client.ObjectKeyFromObject(o)], s.sorted = o, nil
+	key := client.ObjectKeyFromObject(o)
+	s.turn(s.byKey[key], o)
+	s.byKey[key] = o
 	if q.wrote != nil {
 		q.wrote(o)
 	}
@@ -57,22 +60,43 @@ func (q *quick) put(o client.Object) {
 
 func (q *quick) drop(o client.Object) {
 	s := q.shelf(o)
+	s.turn(s.byKey[client.ObjectKeyFromObject(o)], nil)
 	delete(s.byKey, client.ObjectKeyFromObject(o))
-	s.sorted = nil
+}
+
+// turn has one object be listed instead of another; either may be nil.
+func (s *shelf) turn(old, now client.Object) {
+	for use := range s.sorted {
+		if old != nil {
+			s.sorted[use] = slices.DeleteFunc(s.sorted[use], func(o client.Object) bool { return o == old })
+		}
+		if now != nil && slices.Contains(usesOf(now), use) {
+			s.sorted[use] = append(s.sorted[use], now)
+		}
+	}
+}
+
+// usesOf returns the values under which the indexes have an object, and the empty one.
+func usesOf(o client.Object) []string {
+	out := []string{""}
+	for _, i := range observe.Indexes() {
+		if reflect.TypeOf(i.Object) == reflect.TypeOf(o) {
+			out = append(out, i.Of(o)...)
+		}
+	}
+	return out
 }
 
 // list returns the objects that an index has under a value, as observe.Indexes says; all for none.
 func (s *shelf) list(use string) []client.Object {
-	if s.sorted == nil {
-		s.sorted = map[string][]client.Object{}
+	if _, listed := s.sorted[use]; !listed {
+		if s.sorted == nil {
+			s.sorted = map[string][]client.Object{}
+		}
+		s.sorted[use] = nil
 		for _, o := range s.byKey {
-			s.sorted[""] = append(s.sorted[""], o)
-			for _, i := range observe.Indexes() {
-				if reflect.TypeOf(i.Object) == reflect.TypeOf(o) {
-					for _, value := range i.Of(o) {
-						s.sorted[value] = append(s.sorted[value], o)
-					}
-				}
+			if slices.Contains(usesOf(o), use) {
+				s.sorted[use] = append(s.sorted[use], o)
 			}
 		}
 	}
