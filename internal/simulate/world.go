@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/kueue/pkg/controller/jobframework"
 	"sigs.k8s.io/kueue/pkg/controller/jobs/job"
 
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/kube"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
@@ -84,8 +85,8 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	if err := job.SetupIndexes(ctx, indexes{s}); err != nil {
 		return nil, err
 	}
-	for _, i := range parts.Indexes() {
-		s.Index(i.Kind, i.Field, i.Extract)
+	for _, i := range observe.Indexes() {
+		s.Index(i.Object, i.Field, i.Of)
 	}
 	kube.Setup(s, clock)
 	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, schedule: kueueSchedule, stale: true}
