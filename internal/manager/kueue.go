@@ -2,18 +2,12 @@ package manager
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	configv1beta1 "sigs.k8s.io/kueue/apis/config/v1beta1"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
-	"sigs.k8s.io/kueue/pkg/features"
 
+	"github.com/plimsoll-dev/plimsoll/internal/kueueconfig"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
@@ -39,7 +33,7 @@ func kueueConfiguration(file string) (*config.Configuration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read Kueue's Configuration: %w", err)
 	}
-	c, err := decodeKueueConfiguration(text)
+	c, err := kueueconfig.Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a Configuration of Kueue 0.17: %w", file, err)
 	}
@@ -53,29 +47,10 @@ func kueueConfiguration(file string) (*config.Configuration, error) {
 	return c, nil
 }
 
-func decodeKueueConfiguration(text []byte) (*config.Configuration, error) {
-	s := runtime.NewScheme()
-	utilruntime.Must(config.AddToScheme(s))
-	utilruntime.Must(configv1beta1.AddToScheme(s))
-	c := &config.Configuration{}
-	err := runtime.DecodeInto(serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDecoder(), text, c)
-	return c, err
-}
-
 // quotaGates picks the gates that the quota book depends on, and refuses what it cannot follow.
 func quotaGates(all map[string]bool) (map[string]bool, error) {
-	known := map[string]bool{}
-	for gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		known[string(gate)] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !known[name] {
-			return nil, fmt.Errorf("featureGates: Kueue 0.17 has no gate %s; take it out", name)
-		}
-	}
-	if all[string(features.DynamicResourceAllocation)] {
-		return nil, fmt.Errorf("featureGates: turn %s off in Kueue: Plimsoll writes the charge for claims, and with the gate on "+
-			"Kueue counts them a second time or refuses them", features.DynamicResourceAllocation)
+	if err := kueueconfig.CheckGates(all); err != nil {
+		return nil, err
 	}
 	picked := map[string]bool{}
 	for _, name := range quota.Gates() {

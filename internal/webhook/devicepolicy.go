@@ -35,12 +35,7 @@ func newPolicyValidator() *policyValidator {
 
 // ValidateCreate refuses a new policy, with everything that is wrong with it.
 func (v *policyValidator) ValidateCreate(_ context.Context, dp *v1alpha1.DevicePolicy) (admission.Warnings, error) {
-	var errs field.ErrorList
-	for _, problem := range validation.IsDNS1123Label(dp.Name) {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), short(dp.Name),
-			problem+": an AdmissionCheck could not name this policy in spec.parameters"))
-	}
-	return nil, refused(dp, append(errs, v.validate(dp, nil)...))
+	return nil, refused(dp, v.check(dp))
 }
 
 // ValidateUpdate refuses a changed policy. An expression that was stored before is not refused for what it may cost,

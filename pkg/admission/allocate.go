@@ -29,6 +29,30 @@ const maxAllocatorSteps = 20000
 // allocate finds devices for all pods of the parts, which are on one node, such that kube-scheduler's own allocator
 // accepts them. Counts and flows come first, since the allocator's search takes exponential time where it fails.
 func (d *Decider) allocate(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	if len(parts) > 1 {
+		return d.serve(ctx, parts, b)
+	}
+	n, k := parts[0].fit, parts[0].k
+	if last := n.served; last != nil && last.book == b && last.pods == k {
+		return last.shares, last.answer
+	}
+	shares, a := d.serve(ctx, parts, b)
+	if ctx.Err() == nil {
+		n.served = &served{book: b, pods: k, shares: shares, answer: a}
+	}
+	return shares, a
+}
+
+// served is what allocate returned for some pods of one podset on one node. It is read-only.
+type served struct {
+	book   book
+	pods   int32
+	shares [][]share
+	answer answer
+}
+
+// serve works allocate out.
+func (d *Decider) serve(ctx context.Context, parts []part, b book) ([][]share, answer) {
 	shares, a := shareOut(parts, b)
 	if a == no {
 		return nil, no
@@ -166,31 +190,38 @@ func (n *nodeFit) want(claim int, request string) int {
 
 // ask calls the allocator once. nil without an error is "does not fit".
 func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	return d.call(ctx, n.classes, n.node.Object, structured.AllocatedState{}, offered, claims)
+	return d.call(ctx, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: offered, Claims: claims})
 }
 
-func (d *Decider) call(
-	ctx context.Context, classes classLister, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
-) ([]resourcev1.AllocationResult, error) {
-	a, err := structured.NewAllocator(ctx, features, held, classes, offered, d.Matcher.Cache)
+func (d *Decider) call(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
+	a, err := structured.NewAllocator(ctx, features, of.Held, classLister{of.Classes}, of.Slices, d.Matcher.Cache)
 	if err != nil {
 		return nil, fmt.Errorf("make allocator: %w", err)
 	}
-	results, err := a.Allocate(ctx, node, claims)
+	results, err := a.Allocate(ctx, of.Node, of.Claims)
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
 	return results, nil
 }
 
-// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim, from slices of which
-// some devices are held already; classes are those of s. nil without an error is "does not fit", and so is a search that is
-// longer than it is bounded to be. An error is one of the claims, classes or slices.
-func (d *Decider) Allocate(
-	ctx context.Context, s *ledger.Snapshot, node *corev1.Node, held structured.AllocatedState, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim,
-) ([]resourcev1.AllocationResult, error) {
+// Allocation is what kube-scheduler's allocator is asked for.
+type Allocation struct {
+	// Classes are those that claims name.
+	Classes *ledger.Classes
+	Node    *corev1.Node
+	// Slices are those that the node may be given devices from; Held says which of their devices are held already.
+	Slices []*resourcev1.ResourceSlice
+	Held   structured.AllocatedState
+	Claims []*resourcev1.ResourceClaim
+}
+
+// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim. nil without an error is
+// "does not fit", and so is a search that is longer than it is bounded to be. An error is one of the claims, classes or
+// slices.
+func (d *Decider) Allocate(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
 	bounded := &stepping{Context: ctx}
-	results, err := d.call(bounded, classLister{s}, node, held, offered, claims)
+	results, err := d.call(bounded, of)
 	if err != nil && bounded.steps.Load() > maxAllocatorSteps {
 		return nil, nil
 	}
@@ -276,15 +307,15 @@ func marked(a map[resourcev1.QualifiedName]resourcev1.DeviceAttribute, mark int6
 	return out
 }
 
-// classLister gives the allocator the snapshot's classes.
-type classLister struct{ s *ledger.Snapshot }
+// classLister gives the allocator a snapshot's classes.
+type classLister struct{ classes *ledger.Classes }
 
 // List returns nothing: the allocator asks by name.
 func (c classLister) List() ([]*resourcev1.DeviceClass, error) { return nil, nil }
 
 // Get returns a class; a missing one is an error, as the allocator expects.
 func (c classLister) Get(name string) (*resourcev1.DeviceClass, error) {
-	if class := c.s.DeviceClass(name); class != nil {
+	if class := c.classes.DeviceClass(name); class != nil {
 		return class, nil
 	}
 	return nil, fmt.Errorf("device class %s does not exist", name)

@@ -26,6 +26,8 @@ const (
 	managedGone
 	// emptyHealthy: the whole inventory, and what is remembered of it, empty and healthy.
 	emptyHealthy
+
+	books
 )
 
 // windows are a policy's times, from which on something counts for more or less.
@@ -36,9 +38,9 @@ type windows struct {
 	others map[types.UID]bool
 }
 
-func windowsOf(r *Request) windows {
+func windowsOf(r *Request) *windows {
 	f := &r.Policy.Spec.Freshness
-	return windows{
+	return &windows{
 		now:    r.Now,
 		others: r.Others,
 		window: time.Duration(flavors.Seconds(f.WindowSeconds, 180)) * time.Second,
@@ -48,7 +50,7 @@ func windowsOf(r *Request) windows {
 }
 
 // back says whether what was lost at t counts as there in a book.
-func (w windows) back(t time.Time, b book) bool {
+func (w *windows) back(t time.Time, b book) bool {
 	switch b {
 	case asIs:
 		return false
@@ -59,7 +61,7 @@ func (w windows) back(t time.Time, b book) bool {
 }
 
 // usable says whether a device can be given in a book, taints aside.
-func (w windows) usable(d *ledger.Device, b book) bool {
+func (w *windows) usable(d *ledger.Device, b book) bool {
 	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
 		return false
 	}
@@ -75,7 +77,7 @@ func (w windows) usable(d *ledger.Device, b book) bool {
 }
 
 // overdue says that a device is held by what should have ended longer ago than that is waited for.
-func (w windows) overdue(d *ledger.Device) bool {
+func (w *windows) overdue(d *ledger.Device) bool {
 	return slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return h.Freeing && !h.Ending(w.now) })
 }
 

@@ -69,6 +69,8 @@ func (c *Choice) Open() bool {
 // growing prefixes of them, those of one charge at a time; its answer is held against the ledger for all podsets at once. See
 // DESIGN "Choose".
 func (d *Decider) Choose(ctx context.Context, s *ledger.Snapshot, k Kueue, w *Waiter) Choice {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	c := &chooser{Decider: d, snapshot: s, kueue: k, waiter: w, request: w.Request}
 	return c.choose(ctx)
 }
@@ -295,7 +297,7 @@ func (c *chooser) decideWithout(ctx context.Context, a *quota.Answer, gone map[t
 			}
 		}
 	}
-	return c.Decider.Decide(ctx, c.snapshot.Without(gone).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
+	return c.Decider.decide(ctx, c.snapshot.Without(gone).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
 }
 
 // chargeOf returns what a pod costs by the first candidate of a flavor.

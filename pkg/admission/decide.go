@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -15,6 +16,9 @@ import (
 // Decider decides. It holds only caches, so that two Deciders give the same decisions. It is safe for concurrent use.
 type Decider struct {
 	Matcher *flavors.Matcher
+
+	mu     sync.Mutex
+	memory memory
 }
 
 // OptionStanding is what the ledger says of one way to serve a podset.
@@ -27,6 +31,8 @@ type OptionStanding struct {
 // preference; of one with a MinCount for so many pods. What Kueue assigned does not limit it. It is empty for a podset without devices, and for a Request with a
 // Refusal.
 func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request, podSet int) []OptionStanding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	ps := &r.PodSets[podSet]
 	if r.Refusal != nil || !r.Policy.Asks(ps.Shape) {
 		return nil
@@ -42,6 +48,12 @@ func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request,
 // only that one can be admitted, at the charge that was reserved; the standings of the options before it are recorded as
 // well. A context that ends makes the decision Wait with reason Undecided.
 func (d *Decider) Decide(ctx context.Context, s *ledger.Snapshot, r *Request) Decision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.decide(ctx, s, r)
+}
+
+func (d *Decider) decide(ctx context.Context, s *ledger.Snapshot, r *Request) Decision {
 	dec := Decision{Verdict: v1alpha1.VerdictWait, LedgerVersion: s.Version}
 	if r.Refusal != nil {
 		dec.Reason, dec.Message = r.Refusal.Reason, r.Refusal.Message

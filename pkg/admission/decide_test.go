@@ -62,7 +62,7 @@ func (w *world) node(name, models string, change func(*corev1.Node, *resourcev1.
 		},
 	}
 	s := &resourcev1.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("slice-" + name), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("slice-" + name), ResourceVersion: fmt.Sprint(w.version)},
 		Spec: resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: ptr.To(name),
 			Pool: resourcev1.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1}},
 	}

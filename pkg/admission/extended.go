@@ -110,7 +110,7 @@ func (d *Decider) Foresee(ctx context.Context, s *ledger.Snapshot, e Extended) *
 	case n.Unallocated > 0:
 		return wait(v1alpha1.ReasonDevicesInUse, "another pod is about to be given devices for %s", e.Resource)
 	}
-	f := &nodeFit{node: n, classes: classLister{s}}
+	f := &nodeFit{node: n, classes: classLister{s.Classes()}}
 	offer := map[ledger.DeviceID]int64{}
 	for i := range n.Devices {
 		allocated := slices.ContainsFunc(n.Devices[i].Holders, func(h ledger.Holder) bool { return h.Kind == ledger.HolderClaim })

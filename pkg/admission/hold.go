@@ -42,7 +42,7 @@ type Promise struct {
 
 // Holds says how a promise stands on the accounts, in which it counts as its own. r is the Request that it was decided by.
 func Holds(s *ledger.Snapshot, r *Request, p Promise) Hold {
-	h := &holding{windows: windowsOf(r), snapshot: s, free: s.Without(map[types.UID]bool{p.Workload: true}), promise: p, hold: Hold{Keeping: Kept}}
+	h := &holding{windows: windowsOf(r), snapshot: s, promise: p, hold: Hold{Keeping: Kept}}
 	asked := map[string]ledger.Amounts{}
 	for i := range p.PodSets {
 		ps := r.podSet(p.PodSets[i].Name)
@@ -74,10 +74,10 @@ func (r *Request) podSet(name string) *PodSet {
 
 // holding is one Holds.
 type holding struct {
-	windows
-	snapshot, free *ledger.Snapshot
-	promise        Promise
-	hold           Hold
+	*windows
+	snapshot *ledger.Snapshot
+	promise  Promise
+	hold     Hold
 }
 
 // worse takes over what is worse than what was found before.
@@ -137,7 +137,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 
 // room holds what all podsets up to one ask of a node against what it has.
 func (h *holding) room(node string, asked ledger.Amounts) {
-	n := h.free.Node(node)
+	n := h.snapshot.NodeWithout(node, h.promise.Workload)
 	if n == nil {
 		return // told by the slots
 	}

@@ -15,9 +15,31 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// most returns how many pods of a podset a node takes in a book, and what stopped the next one. Counts bound it first:
-// the allocator's search takes exponential time where a count alone rules the claims out.
-func (d *Decider) most(ctx context.Context, n *nodeFit, b book) (int32, stop) {
+// most returns how many pods of a podset a node takes in a book, and what stopped the next one. What it returns is read-only.
+func (d *Decider) most(ctx context.Context, n *nodeFit, b book) *taking {
+	if n.taken[b] == nil {
+		t := &taking{}
+		t.pods, t.stop = d.count(ctx, n, b)
+		t.free = n.free(b)
+		if ctx.Err() != nil { // a search that was ended from outside says nothing about the node
+			return t
+		}
+		n.taken[b] = t
+	}
+	return n.taken[b]
+}
+
+// taking is how many pods a node takes, and what stopped the next one.
+type taking struct {
+	pods int32
+	stop stop
+	// free is how many of the devices that the podset may have are free.
+	free int
+}
+
+// count works most out. Counts bound it first: the allocator's search takes exponential time where a count alone rules the
+// claims out.
+func (d *Decider) count(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 	if n.err != nil {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: n.err.Error()}
 	}
@@ -119,7 +141,7 @@ func (d *Decider) largest(ctx context.Context, n *nodeFit, b book, limit int32, 
 // contended says why a node has no devices for one more pod than the given number, though each request by itself has
 // enough.
 func (d *Decider) contended(n *nodeFit, b book, pods int32) stop {
-	total := want{matching: n.matching()}
+	total := want{windows: &windows{}, matching: n.matching()}
 	for i := range n.wants {
 		total.Count += n.wants[i].Count
 		total.Tolerations = append(total.Tolerations, n.wants[i].Tolerations...)

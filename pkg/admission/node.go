@@ -19,7 +19,7 @@ import (
 
 // nodeFit is one node of a flavor, looked at for one way to serve one podset.
 type nodeFit struct {
-	windows
+	*windows
 	ps   *PodSet
 	node *ledger.Node
 	// devices are those of the flavor on the node, and those that it lost.
@@ -53,11 +53,16 @@ type nodeFit struct {
 	selected []*ledger.Device
 	// err is why the claim's selectors cannot be evaluated.
 	err error
+	// steady says that nothing about the node changes with time alone.
+	steady bool
+	// taken holds, by book, what most returned; served what allocate last returned for pods of this podset alone.
+	taken  [books]*taking
+	served *served
 }
 
 // want is one request of a pod.
 type want struct {
-	windows
+	*windows
 	flavors.Chosen
 	// matching are the devices of the flavor that the request selects, whoever holds them.
 	matching []*ledger.Device
@@ -107,6 +112,22 @@ func (n *nodeFit) requests() ledger.Amounts {
 	return r
 }
 
+// timeless says that what the node takes, and whether more may come back to it, changes with nothing but the node.
+func (n *nodeFit) timeless() bool {
+	if n.departed || n.absentSince != nil || len(n.node.Lost) > 0 || n.unpublished() {
+		return false
+	}
+	return !slices.ContainsFunc(n.node.Uses, func(u ledger.Use) bool { return u.Freeing || !u.Until.IsZero() }) &&
+		!slices.ContainsFunc(n.node.Devices, func(d ledger.Device) bool {
+			return !d.Lost.IsZero() || slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return h.Freeing || !h.Until.IsZero() })
+		})
+}
+
+// forget drops what was worked out at an earlier time.
+func (n *nodeFit) forget() {
+	n.known, n.taken, n.served = nil, [books]*taking{}, nil
+}
+
 // free returns how many of the matching devices are free in a book.
 func (n *nodeFit) free(b book) int {
 	c := 0
@@ -118,59 +139,31 @@ func (n *nodeFit) free(b book) int {
 	return c
 }
 
-// nodesOf returns the nodes that belong to an option's flavor, with what of them concerns the podset: those that carry
-// the labels that Kueue gives to the pods. For anyFlavor these are the labels of what Kueue assigned. departed asks for
-// those that were deleted instead.
-func (d *Decider) nodesOf(s *ledger.Snapshot, r *Request, ps *PodSet, o flavors.Option, departed bool) []*nodeFit {
-	var want map[string]string
-	var tolerations []corev1.Toleration
-	if o.Flavor != anyFlavor {
-		want, tolerations = r.Policy.Flavors[o.Flavor].NodeLabels, r.Policy.Flavors[o.Flavor].Tolerations
+// fit looks at one node for an option; nil for a node that does not belong to its flavor.
+func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed bool) *nodeFit {
+	if !q.selector.Matches(labels.Set(n.Object.Labels)) {
+		return nil
 	}
-	if ps.Assigned != nil && (o.Flavor == anyFlavor || r.Policy.Flavors[o.Flavor].Name == ps.Assigned.Flavor) {
-		want, tolerations = ps.Assigned.NodeLabels, ps.Assigned.Tolerations
+	f := &nodeFit{
+		windows: &q.windows, ps: &q.podSet, node: n, departed: departed, specs: q.specs, classes: classLister{q.classes},
+		plain: q.option.Flavor == anyFlavor, plugin: q.plugin,
 	}
-	selector := labels.SelectorFromSet(want)
-	pod := &corev1.Pod{Spec: *ps.Spec}
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	tolerations = append(slices.Clone(ps.Spec.Tolerations), tolerations...)
-	var plugin corev1.ResourceName
-	if o.Flavor != anyFlavor && r.Policy.PlainDevices(ps.Shape) > 0 {
-		plugin = corev1.ResourceName(r.Policy.Spec.QuotaResource)
+	f.unavailable, f.meant = unavailable(n, q.affinity, q.tolerations)
+	switch {
+	case departed && !f.meant:
+		f.unavailable = fmt.Sprintf("node %s was deleted", n.Name)
+	case f.unavailable != "" && !f.meant:
+		f.absentSince = absentSince(n, q.affinity, q.tolerations)
 	}
-	var specs []resourcev1.ResourceClaimSpec
-	for i := range ps.Shape.Claims {
-		specs = append(specs, ps.Shape.SpecOf(o.Variant, i))
-	}
-	var fits []*nodeFit
-	nodes := s.Nodes()
-	if departed {
-		nodes = s.Departed()
-	}
-	for _, n := range nodes {
-		if !selector.Matches(labels.Set(n.Object.Labels)) {
-			continue
+	if q.option.Flavor != anyFlavor {
+		f.devices = d.ofFlavor(d.ofFlavor(nil, q.policy, n.Devices, q.option.Flavor), q.policy, n.Lost, q.option.Flavor)
+		d.match(s, f, q.chosen)
+		if q.plugin != "" {
+			d.byClass(s, q.policy, f, q.plugin)
 		}
-		f := &nodeFit{
-			windows: windowsOf(r), ps: ps, node: n, departed: departed, specs: specs, classes: classLister{s}, plain: o.Flavor == anyFlavor, plugin: plugin,
-		}
-		f.unavailable, f.meant = unavailable(n, affinity, tolerations)
-		switch {
-		case departed && !f.meant:
-			f.unavailable = fmt.Sprintf("node %s was deleted", n.Name)
-		case f.unavailable != "" && !f.meant:
-			f.absentSince = absentSince(n, affinity, tolerations)
-		}
-		if o.Flavor != anyFlavor {
-			f.devices = d.ofFlavor(d.ofFlavor(nil, r.Policy, n.Devices, o.Flavor), r.Policy, n.Lost, o.Flavor)
-			d.match(s, f, ps.Shape.Chosen(o.Variant))
-			if plugin != "" {
-				d.byClass(s, r.Policy, f, plugin)
-			}
-		}
-		fits = append(fits, f)
 	}
-	return fits
+	f.steady = f.timeless()
+	return f
 }
 
 // ofFlavor appends those of devices that belong to a flavor.

@@ -28,7 +28,7 @@ type reasons struct {
 	gang *v1alpha1.StandingReason
 }
 
-func (r *reasons) add(s stop) {
+func (r *reasons) add(s *stop) {
 	if s.reason == "" {
 		return
 	}

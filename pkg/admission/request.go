@@ -51,6 +51,9 @@ type PodSet struct {
 	Requests ledger.Amounts
 	// Assigned is what Kueue assigned; nil while it holds no quota.
 	Assigned *Assigned
+
+	// asks is Spec, Shape and Requests as a text, once it was needed: none of them may change after the first decision.
+	asks string
 }
 
 // least returns the podset at the fewest pods with which it may start.

@@ -389,7 +389,7 @@ func (q *replayed) replay(t *rapid.T, m *flavors.Matcher, r *Request, dec Decisi
 			all = append(all, pool.Slices...)
 		}
 	}
-	a, err := structured.NewAllocator(context.Background(), features, allocated, classLister{s}, all, m.Cache)
+	a, err := structured.NewAllocator(context.Background(), features, allocated, classLister{s.Classes()}, all, m.Cache)
 	if err != nil {
 		t.Fatal(err)
 	}

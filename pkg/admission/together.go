@@ -58,7 +58,10 @@ func (d *Decider) together(ctx context.Context, r *Request, seats [][]trial, b b
 }
 
 func placedPodSet(r *Request, ps *PodSet, t *trial, nodes []v1alpha1.PlacementNode) v1alpha1.PlacementPodSet {
-	out := v1alpha1.PlacementPodSet{Name: ps.Name, Flavor: t.standing.Flavor, Nodes: nodes}
+	out := v1alpha1.PlacementPodSet{Name: ps.Name, Flavor: t.standing.Flavor, Nodes: slices.Clone(nodes)}
+	for i := range nodes { // a trial may be remembered, a promise is its owner's
+		nodes[i].DeepCopyInto(&out.Nodes[i])
+	}
 	if t.option.Flavor != anyFlavor {
 		out.Charge = t.option.Charge
 	}
@@ -132,7 +135,7 @@ func (t *table) look(ctx context.Context) {
 	for _, c := range t.chosen {
 		fits, most := map[string]*nodeFit{}, map[string]int32{}
 		for _, n := range c.fits {
-			k, _ := t.decider.most(ctx, n, t.book)
+			k := t.decider.most(ctx, n, t.book).pods
 			if k == 0 {
 				continue
 			}
@@ -198,7 +201,7 @@ func (t *table) greedy(ctx context.Context, order []int) (map[string]mix, bool) 
 		var fits []candidate
 		for _, node := range t.nodes {
 			if k := t.most[i][node]; k > 0 {
-				fits = append(fits, candidate{t.fits[i][node], k})
+				fits = append(fits, candidate{fit: t.fits[i][node], count: k})
 			}
 		}
 		orderBeside(t.request.Policy.Spec.Ordering, fits, seated, t)

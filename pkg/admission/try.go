@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"math"
 	"slices"
@@ -39,6 +40,8 @@ type trial struct {
 type candidate struct {
 	fit   *nodeFit
 	count int32
+	// free is how many of the devices that the podset may have are free.
+	free int
 }
 
 // try takes the standing of one option for one podset: Fits on the book as it is, else Busy, Blocked or Impossible on
@@ -58,7 +61,24 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		t.standing.Reasons = []v1alpha1.StandingReason{{Reason: why.Reason, Message: cut(why.Message, maxReasonMessage)}}
 		return t
 	}
-	nodes := d.nodesOf(s, r, ps, o, false)
+	q := d.question(s, r, ps, o)
+	d.nodes(s, q)
+	now := q.triedOn(s, r)
+	if last := q.remembered(now); last != nil {
+		again := *last
+		again.option, again.standing.PodSet = o, ps.Name
+		return again
+	}
+	t = d.tryOn(ctx, s, r, q, t)
+	if ctx.Err() == nil {
+		q.remember(now, t)
+	}
+	return t
+}
+
+// tryOn works a trial out on the nodes that a question sees.
+func (d *Decider) tryOn(ctx context.Context, s *ledger.Snapshot, r *Request, q *question, t trial) trial {
+	ps, nodes, changing := &q.podSet, q.here.fits, q.here.changing
 	t.fits = nodes
 	t.standing.Nodes = bounded(len(nodes))
 	for _, n := range nodes {
@@ -67,16 +87,16 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 			t.standing.Devices += bounded(int(min(n.node.Allocatable[n.plugin], math.MaxInt32)))
 		}
 	}
-	t.until = until(nodes)
+	t.until = until(changing)
 	on, reasons := d.place(ctx, r, ps, nodes, asIs)
 	if on != nil {
 		t.standing.Standing, t.nodes = v1alpha1.StandingFits, on
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBusy, reasons.list()
-	if slices.ContainsFunc(nodes, (*nodeFit).mayReturn) {
+	if slices.ContainsFunc(changing, (*nodeFit).mayReturn) {
 		on, _ = d.place(ctx, r, ps, nodes, returning)
-		t.returning = on != nil || slices.ContainsFunc(nodes, (*nodeFit).mayPublish)
+		t.returning = on != nil || slices.ContainsFunc(changing, (*nodeFit).mayPublish)
 	}
 	if r.Coming {
 		if on, _ = d.place(ctx, r, ps, nodes, onTheWay); on != nil {
@@ -88,8 +108,8 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingBlocked, reasons.list()
-	all := slices.Concat(nodes, d.nodesOf(s, r, ps, o, true))
-	if on, reasons = d.place(ctx, r, ps, all, emptyHealthy); on != nil || slices.ContainsFunc(nodes, (*nodeFit).unpublished) {
+	all := slices.Concat(nodes, d.gone(s, q))
+	if on, reasons = d.place(ctx, r, ps, all, emptyHealthy); on != nil || slices.ContainsFunc(changing, (*nodeFit).unpublished) {
 		return t
 	}
 	t.standing.Standing, t.standing.Reasons = v1alpha1.StandingImpossible, reasons.list()
@@ -108,13 +128,13 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 	var fits []candidate
 	var total int64
 	for _, n := range nodes {
-		k, stop := d.most(ctx, n, b)
-		if k < ps.Count {
-			why.add(stop)
+		t := d.most(ctx, n, b)
+		if t.pods < ps.Count {
+			why.add(&t.stop)
 		}
-		if k > 0 {
-			fits = append(fits, candidate{n, k})
-			total += int64(k)
+		if t.pods > 0 {
+			fits = append(fits, candidate{n, t.pods, t.free})
+			total += int64(t.pods)
 		}
 	}
 	if total < int64(ps.Count) {
@@ -124,13 +144,12 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 		why.empty(r.Policy, ps)
 		return nil, why
 	}
-	order(r.Policy.Spec.Ordering, fits, b)
+	queue := ordered{fits, r.Policy.Spec.Ordering == v1alpha1.OrderingSpread}
+	heap.Init(&queue)
 	left := ps.Count
 	placed := []v1alpha1.PlacementNode{}
-	for _, c := range fits {
-		if left == 0 {
-			break
-		}
+	for left > 0 && queue.Len() > 0 {
+		c := heap.Pop(&queue).(candidate)
 		k := min(left, c.count)
 		shares, a := d.allocate(ctx, []part{{c.fit, k}}, b)
 		if a != yes {
@@ -140,23 +159,46 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 		left -= k
 	}
 	if left > 0 { // fewer pods than the most that a node takes fit on it, so a search was cut short
-		why.add(stop{reason: v1alpha1.ReasonUndecided, message: "the search was cut short"})
+		why.add(&stop{reason: v1alpha1.ReasonUndecided, message: "the search was cut short"})
 		return nil, why
 	}
 	slices.SortFunc(placed, func(x, y v1alpha1.PlacementNode) int { return cmp.Compare(x.Name, y.Name) })
 	return placed, why
 }
 
-// order sorts candidates: Pack takes the node with the fewest free devices first, Spread the one with the most; ties,
-// and nodes without devices, go by how many pods they hold and then by name.
-func order(o v1alpha1.Ordering, fits []candidate, b book) {
-	slices.SortFunc(fits, func(x, y candidate) int {
-		if o == v1alpha1.OrderingSpread {
-			x, y = y, x
-			return cmp.Or(cmp.Compare(x.fit.free(b), y.fit.free(b)), cmp.Compare(x.count, y.count), cmp.Compare(y.fit.node.Name, x.fit.node.Name))
-		}
-		return cmp.Or(cmp.Compare(x.fit.free(b), y.fit.free(b)), cmp.Compare(x.count, y.count), cmp.Compare(x.fit.node.Name, y.fit.node.Name))
-	})
+// ordered is a heap of candidates, of which few are needed: Pack takes the node with the fewest free devices first, Spread the
+// one with the most; ties, and nodes without devices, go by how many pods they hold and then by name.
+type ordered struct {
+	candidates []candidate
+	spread     bool
+}
+
+// Len is the number of candidates.
+func (o *ordered) Len() int { return len(o.candidates) }
+
+// Less says which of two is taken first.
+func (o *ordered) Less(i, j int) bool {
+	x, y := &o.candidates[i], &o.candidates[j]
+	switch {
+	case x.free != y.free:
+		return x.free < y.free != o.spread
+	case x.count != y.count:
+		return x.count < y.count != o.spread
+	}
+	return x.fit.node.Name < y.fit.node.Name
+}
+
+// Swap exchanges two.
+func (o *ordered) Swap(i, j int) { o.candidates[i], o.candidates[j] = o.candidates[j], o.candidates[i] }
+
+// Push is of no use: all candidates are there from the start.
+func (o *ordered) Push(any) {}
+
+// Pop removes the last.
+func (o *ordered) Pop() any {
+	last := o.candidates[len(o.candidates)-1]
+	o.candidates = o.candidates[:len(o.candidates)-1]
+	return last
 }
 
 // promised writes what a node gives to some pods of a podset, their shares one after another.

@@ -181,6 +181,7 @@ func (b *Book) applyClass(o Observation) bool {
 		for name, c := range b.classes {
 			if c.UID == o.Ref.UID {
 				delete(b.classes, name)
+				b.lentClasses = nil
 				return true
 			}
 		}
@@ -189,7 +190,7 @@ func (b *Book) applyClass(o Observation) bool {
 	if old := b.classes[o.Class.Name]; old != nil && old.UID == o.Class.UID && apiequality.Semantic.DeepEqual(old.Spec, o.Class.Spec) {
 		return false
 	}
-	b.classes[o.Class.Name] = o.Class
+	b.classes[o.Class.Name], b.lentClasses = o.Class, nil
 	return true
 }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -67,9 +68,15 @@ type Book struct {
 	// firstSeen is when each node was seen first.
 	firstSeen map[types.UID]time.Time
 
-	views map[string]*Node
-	dirty map[string]struct{}
-	shot  *Snapshot
+	// views are the accounts of the nodes, in order of their names, as of the last snapshot; viewAt says where each is. Both
+	// are replaced, never changed.
+	views  []*Node
+	viewAt map[string]int
+	dirty  map[string]struct{}
+	// lentClasses is what snapshots have of classes, lentDeparted of departed; nil where that has changed since.
+	lentClasses  *Classes
+	lentDeparted []*Node
+	shot         *Snapshot
 }
 
 type seenKey struct {
@@ -108,7 +115,6 @@ func New() *Book {
 		lostOn:     map[string]map[lossKey]struct{}{},
 		departed:   map[string]*Node{},
 		firstSeen:  map[types.UID]time.Time{},
-		views:      map[string]*Node{},
 		dirty:      map[string]struct{}{},
 	}
 }
@@ -171,27 +177,55 @@ type ownerKey struct {
 	uid       types.UID
 }
 
-// Snapshot returns the accounts as they are. It is immutable and costs nothing while nothing changes.
+// Snapshot returns the accounts as they are. It is immutable and costs nothing while nothing changes, and little more than the
+// nodes that changed.
 func (b *Book) Snapshot() *Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shot != nil {
 		return b.shot
 	}
+	b.look()
+	if b.lentClasses == nil {
+		b.lentClasses = &Classes{maps.Clone(b.classes)}
+	}
+	if b.lentDeparted == nil {
+		b.lentDeparted = make([]*Node, 0, len(b.departed))
+		for _, name := range slices.Sorted(maps.Keys(b.departed)) {
+			b.lentDeparted = append(b.lentDeparted, b.departed[name])
+		}
+	}
+	b.shot = &Snapshot{Version: b.version, nodes: b.views, at: b.viewAt, departed: b.lentDeparted, classes: b.lentClasses}
+	return b.shot
+}
+
+// look works out the accounts of the nodes that were touched. The book's lock is held.
+func (b *Book) look() {
+	if len(b.dirty) == 0 {
+		return
+	}
+	b.views = slices.Clone(b.views)
+	var came []*Node
+	left := false
 	for name := range b.dirty {
-		if v := b.view(name); v != nil {
-			b.views[name] = v
-		} else {
-			delete(b.views, name)
+		v := b.view(name)
+		switch at, known := b.viewAt[name]; {
+		case known:
+			b.views[at], left = v, left || v == nil
+		case v != nil:
+			came = append(came, v)
 		}
 	}
 	clear(b.dirty)
-	b.shot = &Snapshot{Version: b.version, nodes: maps.Clone(b.views), classes: maps.Clone(b.classes)}
-	for _, name := range slices.Sorted(maps.Keys(b.departed)) {
-		b.shot.departed = append(b.shot.departed, b.departed[name])
+	if len(came) == 0 && !left {
+		return
 	}
-	b.shot.index()
-	return b.shot
+	b.views = slices.DeleteFunc(append(b.views, came...), func(n *Node) bool { return n == nil })
+	slices.SortFunc(b.views, func(x, y *Node) int { return cmp.Compare(x.Name, y.Name) })
+	b.viewAt = make(map[string]int, len(b.views))
+	for i, n := range b.views {
+		b.viewAt[n.Name] = i
+	}
 }
 
 // Version returns the number of changes so far.

@@ -26,7 +26,7 @@ func IsExtended(name corev1.ResourceName) bool {
 // several with that extendedResourceName it is the newest, of equals the first by name, as kube-scheduler has it.
 func (s *Snapshot) ClassFor(name corev1.ResourceName) *resourcev1.DeviceClass {
 	if class, implicit := strings.CutPrefix(string(name), resourcev1.ResourceDeviceClassPrefix); implicit {
-		return s.classes[class]
+		return s.classes.byName[class]
 	}
 	var best *resourcev1.DeviceClass
 	for _, class := range s.DeviceClasses() {
@@ -42,7 +42,7 @@ func (s *Snapshot) ClassFor(name corev1.ResourceName) *resourcev1.DeviceClass {
 
 // DeviceClasses returns the classes in order of their names.
 func (s *Snapshot) DeviceClasses() []*resourcev1.DeviceClass {
-	list := slices.Collect(maps.Values(s.classes))
+	list := slices.Collect(maps.Values(s.classes.byName))
 	slices.SortFunc(list, func(a, b *resourcev1.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

@@ -61,7 +61,7 @@ func (b *Book) depart(name string, at time.Time) {
 			lost[i].Lost = at
 		}
 		n.Devices, n.Lost, n.Pools, n.Ready, n.NotReadySince = nil, lost, nil, false, time.Time{}
-		b.departed[name] = n
+		b.departed[name], b.lentDeparted = n, nil
 		b.departures = append(b.departures, name)
 		if len(b.departures) > departedNodes {
 			delete(b.departed, b.departures[0])
@@ -78,7 +78,10 @@ func (b *Book) depart(name string, at time.Time) {
 
 // arrive drops what is remembered of an earlier node of the name, and learns what its slices list already.
 func (b *Book) arrive(name string) {
-	delete(b.departed, name)
+	if _, known := b.departed[name]; known {
+		delete(b.departed, name)
+		b.lentDeparted = nil
+	}
 	b.departures = slices.DeleteFunc(b.departures, func(n string) bool { return n == name })
 	for uid := range b.slicesOn[name] {
 		s := b.slices[uid]

@@ -139,3 +139,30 @@ func TestNothingIsFreeTwice(t *testing.T) {
 		}
 	})
 }
+
+func TestASnapshotStaysAsItWas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all, _ := history(t)
+		b := New()
+		var shots []*Snapshot
+		var digests []string
+		for _, o := range all {
+			b.Apply(o)
+			s := b.Snapshot()
+			shots, digests = append(shots, s), append(digests, s.Digest())
+		}
+		for i, s := range shots {
+			if got := s.Digest(); got != digests[i] {
+				t.Fatalf("snapshot %d of %d has changed since it was taken", i, len(shots))
+			}
+			for _, n := range s.Nodes() {
+				if s.Node(n.Name) != n {
+					t.Fatalf("node %s by name is not the one that is listed", n.Name)
+				}
+				if i > 0 && shots[i-1].Node(n.Name) != n && shots[i-1].Version == s.Version {
+					t.Fatalf("node %s was worked out anew though nothing changed", n.Name)
+				}
+			}
+		}
+	})
+}

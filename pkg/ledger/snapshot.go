@@ -19,32 +19,41 @@ type Snapshot struct {
 	// Version counts the changes since the book was made; it is local to the process.
 	Version int64
 
-	nodes    map[string]*Node
-	names    []string
+	// nodes are in order of their names; at says where each is. Versions with the same nodes share at.
+	nodes    []*Node
+	at       map[string]int
 	departed []*Node
-	classes  map[string]*resourcev1.DeviceClass
+	classes  *Classes
 }
 
 // Departed returns nodes that were deleted, in order of their names, with what they listed in Lost. They lend nothing.
 func (s *Snapshot) Departed() []*Node { return s.departed }
 
-// index sorts what is given out in order.
-func (s *Snapshot) index() { s.names = slices.Sorted(maps.Keys(s.nodes)) }
-
-// Nodes returns the nodes in order of their names.
-func (s *Snapshot) Nodes() []*Node {
-	nodes := make([]*Node, len(s.names))
-	for i, name := range s.names {
-		nodes[i] = s.nodes[name]
-	}
-	return nodes
-}
+// Nodes returns the nodes in order of their names. The list is read-only. A node that did not change between two versions is
+// the same in both, by pointer.
+func (s *Snapshot) Nodes() []*Node { return slices.Clip(s.nodes) }
 
 // Node returns one node, or nil.
-func (s *Snapshot) Node(name string) *Node { return s.nodes[name] }
+func (s *Snapshot) Node(name string) *Node {
+	if i, ok := s.at[name]; ok {
+		return s.nodes[i]
+	}
+	return nil
+}
+
+// Classes are the DeviceClasses that a snapshot has. It is immutable and safe for concurrent use.
+type Classes struct {
+	byName map[string]*resourcev1.DeviceClass
+}
 
 // DeviceClass returns a class by name, or nil.
-func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes[name] }
+func (c *Classes) DeviceClass(name string) *resourcev1.DeviceClass { return c.byName[name] }
+
+// Classes returns the classes. Snapshots of one book between which no class changed have the same, by pointer.
+func (s *Snapshot) Classes() *Classes { return s.classes }
+
+// DeviceClass returns a class by name, or nil.
+func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes.byName[name] }
 
 // With returns a snapshot in which one Placement that is not written yet also holds its devices and its pods'
 // requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
@@ -62,14 +71,15 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 	fresh := map[string]bool{}
 	for i := range podSets {
 		ps := &podSets[i]
-		n := c.nodes[ps.Node]
-		if n == nil {
+		at, ok := c.at[ps.Node]
+		if !ok {
 			continue
 		}
+		n := c.nodes[at]
 		if !fresh[ps.Node] {
 			fresh[ps.Node] = true
 			n = n.clone()
-			c.nodes[ps.Node] = n
+			c.nodes[at] = n
 		}
 		room(n, ps)
 		for i := range n.Devices {
@@ -83,7 +93,7 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 
 func (s *Snapshot) clone() *Snapshot {
 	c := *s
-	c.nodes = maps.Clone(s.nodes)
+	c.nodes = slices.Clone(s.nodes)
 	return &c
 }
 
@@ -104,23 +114,30 @@ func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, 
 		return s
 	}
 	c := s.clone()
-	for name, n := range c.nodes {
-		c.nodes[name] = n.without(gone, now)
+	for i, n := range c.nodes {
+		c.nodes[i] = n.without(gone, now)
 	}
 	return c
 }
 
+// NodeWithout returns one node as Without has it for one Workload, or nil.
+func (s *Snapshot) NodeWithout(name string, workload types.UID) *Node {
+	n := s.Node(name)
+	if n == nil {
+		return nil
+	}
+	return n.without(func(w types.UID, _ bool) bool { return w == workload }, time.Time{})
+}
+
 func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) *Node {
-	ends := func(u Use) bool { return u.Workload != "" && gone(u.Workload, u.Ending(now)) }
-	uses := slices.ContainsFunc(n.Uses, ends)
-	theirs := func(h Holder) bool { return h.Workload != "" && gone(h.Workload, h.Ending(now)) }
-	holds := func(d Device) bool { return slices.ContainsFunc(d.Holders, theirs) }
-	if !uses && !slices.ContainsFunc(n.Devices, holds) && !slices.ContainsFunc(n.Lost, holds) {
+	ends := func(u *Use) bool { return u.Workload != "" && gone(u.Workload, u.Ending(now)) }
+	theirs := func(h *Holder) bool { return h.Workload != "" && gone(h.Workload, h.Ending(now)) }
+	if !n.has(ends, theirs) {
 		return n
 	}
 	c := n.clone()
 	c.Uses = slices.DeleteFunc(c.Uses, func(u Use) bool {
-		if !ends(u) {
+		if !ends(&u) {
 			return false
 		}
 		c.Free.Add(u.Requests, u.Times)
@@ -129,12 +146,31 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 	})
 	for _, list := range [][]Device{c.Devices, c.Lost} {
 		for i := range list {
-			if holds(list[i]) {
-				list[i].Holders = slices.DeleteFunc(slices.Clone(list[i].Holders), theirs)
+			if d := &list[i]; slices.ContainsFunc(d.Holders, func(h Holder) bool { return theirs(&h) }) {
+				d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return theirs(&h) })
 			}
 		}
 	}
 	return c
+}
+
+// has says whether any use of the node's resources or any holder of its devices is one of those asked for.
+func (n *Node) has(use func(*Use) bool, holder func(*Holder) bool) bool {
+	for i := range n.Uses {
+		if use(&n.Uses[i]) {
+			return true
+		}
+	}
+	for _, list := range [2][]Device{n.Devices, n.Lost} {
+		for i := range list {
+			for j := range list[i].Holders {
+				if holder(&list[i].Holders[j]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // PodSetClaim is what one podset takes of one node.

@@ -115,18 +115,24 @@ func (r *round) offer(ctx context.Context) error {
 // offeredFirst has those go first whom something was offered that Kueue may be taking at this moment, as this round cannot
 // see yet: given to who came since and stands before them, it would be held by both, and one would be evicted for nothing.
 // Of a StrictFIFO queue it is the head that Kueue looks at, so there the order stays; and who was offered a preemption counts
-// on nothing that is free.
+// on nothing that is free, until Kueue has preempted for it: what a victim gave back is not the victim's to take again.
 func (r *round) offeredFirst(k *quota.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	underWay := func(w waiting) int {
 		o := r.offers[w.workload.UID]
-		if o == nil || strings.HasPrefix(o.set, preempting) || k.StrictFIFO(w.managed.ClusterQueue.Name) {
+		switch {
+		case o == nil, k.StrictFIFO(w.managed.ClusterQueue.Name), strings.HasPrefix(o.set, preempting) && !preempted(k, &w):
 			return 1
 		}
 		return 0
 	}
 	slices.SortStableFunc(r.waiters, func(a, b waiting) int { return underWay(a) - underWay(b) })
+}
+
+// preempted says whether one of those whom Kueue was let preempt for a Workload holds no quota any more.
+func preempted(k *quota.Snapshot, w *waiting) bool {
+	return w.placement != nil && slices.ContainsFunc(w.placement.Status.Victims, func(uid string) bool { return !k.Holds(types.UID(uid)) })
 }
 
 func namesOf(waiters []waiting) string {

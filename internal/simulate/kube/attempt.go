@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -50,11 +49,8 @@ func (s *Scheduler) attempt(ctx context.Context, p *corev1.Pod) (*attempt, error
 	seen := map[string]bool{}
 	for i := range p.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
-		if errors.Is(err, resourceclaim.ErrClaimNotFound) {
+		if err != nil { // it is not made yet, or of a kind that is not known
 			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("name of claim: %w", err)
 		}
 		if name == nil || seen[*name] {
 			continue
@@ -124,7 +120,7 @@ func (a *attempt) fits(ctx context.Context, n *ledger.Node) (*placed, string) {
 	if !enough(offered, held, out.open) {
 		return nil, fmt.Sprintf("node %s has too few devices", n.Name)
 	}
-	results, err := a.decider.Allocate(ctx, a.snapshot, n.Object, held, offered, out.open)
+	results, err := a.decider.Allocate(ctx, admission.Allocation{Classes: a.snapshot.Classes(), Node: n.Object, Slices: offered, Held: held, Claims: out.open})
 	if err != nil {
 		return nil, fmt.Sprintf("node %s: %v", n.Name, err)
 	}

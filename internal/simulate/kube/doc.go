@@ -7,6 +7,7 @@
 //
 // Deliberately otherwise than on a cluster: a Job's failed pod is replaced without a back-off; a pod that was deleted, or was
 // lost with its node, is replaced and does not count as failed; of the nodes that a pod fits on the scheduler takes the
-// first by name; it does not preempt. Left out are host ports, affinity between pods, topology spread, volumes,
+// first by name; it does not preempt. Left out are what Jobs may say of single indexes or exit codes (backoffLimitPerIndex,
+// successPolicy, podFailurePolicy), controllers other than those of Jobs, host ports, affinity between pods, topology spread, volumes,
 // DeviceTaintRules, device binding conditions and node allocatable resources of devices.
 package kube

@@ -88,7 +88,8 @@ func (e *evictor) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if left := at.Sub(now); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	if setCondition(p, corev1.DisruptionTarget, corev1.ConditionTrue, reason, "deleting due to a NoExecute taint", now) {
+	c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "deleting due to a NoExecute taint"}
+	if setCondition(p, now, c) {
 		if err := e.client.Status().Update(ctx, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("update pod: %w", err)
 		}

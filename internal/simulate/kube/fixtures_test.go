@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -352,5 +351,3 @@ func claiming(s *corev1.PodSpec, template string) {
 	s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}}
 	s.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
 }
-
-func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }

@@ -64,7 +64,7 @@ func (c *jobs) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 		return c.expire(ctx, j, *at)
 	}
 	var list corev1.PodList
-	if err := c.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{observe.PodByController: string(j.UID)}); err != nil {
+	if err := c.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{observe.PodByController: string(j.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list pods: %w", err)
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
@@ -140,7 +140,7 @@ type sync struct {
 	done indexes
 }
 
-// count takes the pods into the status.
+// count takes the pods into the status. It does not change them.
 func (s *sync) count(pods []corev1.Pod) {
 	st := &s.Status
 	s.ends = map[int]bool{}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ type stage struct {
 func statusOf(j *batchv1.Job) string {
 	s := ""
 	for _, n := range []int32{j.Status.Active, ptr.Deref(j.Status.Ready, 0), j.Status.Succeeded, j.Status.Failed} {
-		s += string(rune('0' + n))
+		s += fmt.Sprint(n)
 	}
 	if j.Status.CompletedIndexes != "" {
 		s += " " + j.Status.CompletedIndexes

@@ -122,17 +122,18 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, r running, ready bool)
 	changed := false
 	if ready && (p.Status.Phase == "" || p.Status.Phase == corev1.PodPending) {
 		start(p, now)
-		changed = true
+		changed, r.started = true, now
+		k.pods[client.ObjectKeyFromObject(p)] = r
 	}
 	if p.Status.Phase != corev1.PodRunning {
 		return reconcile.Result{}, nil
 	}
 	if was := podReady(p); was != ready {
-		status, reason := corev1.ConditionTrue, ""
+		c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
 		if !ready {
-			status, reason = corev1.ConditionFalse, "NodeNotReady"
+			c.Status, c.Reason = corev1.ConditionFalse, "NodeNotReady"
 		}
-		changed = setCondition(p, corev1.PodReady, status, reason, "", now) || changed
+		changed = setCondition(p, now, c) || changed
 	}
 	d, ends, err := k.runs(ctx, p)
 	if err != nil {
@@ -142,7 +143,7 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod, r running, ready bool)
 	if ready && ends && left <= 0 {
 		p.Status.Phase = corev1.PodSucceeded
 		for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
-			setCondition(p, t, corev1.ConditionFalse, "PodCompleted", "", now)
+			setCondition(p, now, corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: "PodCompleted"})
 		}
 		changed = true
 	}

@@ -69,9 +69,7 @@ func (c *podClaims) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		if pc.ResourceClaimTemplateName == nil {
 			continue
 		}
-		name, _, err := resourceclaim.Name(p, pc)
-		if err == nil || !errors.Is(err, resourceclaim.ErrClaimNotFound) {
-			_ = name // one that is written stays, as the claim of it does
+		if _, _, err := resourceclaim.Name(p, pc); !errors.Is(err, resourceclaim.ErrClaimNotFound) {
 			continue
 		}
 		claim, err := c.create(ctx, p, pc)

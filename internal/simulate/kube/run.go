@@ -51,23 +51,23 @@ func start(p *corev1.Pod, now time.Time) {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.StartTime = ptr.To(metav1.NewTime(now))
 	for _, t := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		setCondition(p, t, corev1.ConditionTrue, "", "", now)
+		setCondition(p, now, corev1.PodCondition{Type: t, Status: corev1.ConditionTrue})
 	}
 }
 
-// setCondition says whether it changed anything.
-func setCondition(p *corev1.Pod, t corev1.PodConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) bool {
-	want := corev1.PodCondition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now)}
-	c := condition(p, t)
+// setCondition writes a condition, whose transition was now, and says whether it changed anything.
+func setCondition(p *corev1.Pod, now time.Time, want corev1.PodCondition) bool {
+	want.LastTransitionTime = metav1.NewTime(now)
+	c := condition(p, want.Type)
 	if c == nil {
 		p.Status.Conditions = append(p.Status.Conditions, want)
 		return true
 	}
-	if c.Status == status {
+	if c.Status == want.Status {
 		want.LastTransitionTime = c.LastTransitionTime
 	}
-	changed := c.Status != status || c.Reason != reason || c.Message != message
-	c.Status, c.Reason, c.Message, c.LastTransitionTime = want.Status, want.Reason, want.Message, want.LastTransitionTime
+	changed := c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message
+	*c = want
 	return changed
 }
 

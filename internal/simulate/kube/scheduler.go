@@ -223,7 +223,9 @@ func (s *Scheduler) unschedulable(ctx context.Context, p *corev1.Pod, why string
 	if c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		return false, nil
 	}
-	setCondition(p, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable, why, s.clock.Now())
+	setCondition(p, s.clock.Now(), corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why,
+	})
 	if err := s.client.Status().Update(ctx, p); err != nil {
 		return false, fmt.Errorf("update pod: %w", err)
 	}

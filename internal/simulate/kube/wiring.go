@@ -102,7 +102,7 @@ func itself(_ context.Context, was, is client.Object) []reconcile.Request {
 // podsOn returns requests for the pods that are bound to a node.
 func podsOn(ctx context.Context, c client.Client, node string) []reconcile.Request {
 	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{podByNode: node}); err != nil {
+	if err := c.List(ctx, &list, client.MatchingFields{podByNode: node}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	return requests(list.Items)

@@ -168,7 +168,9 @@ func (k *kind) checkName(obj client.Object) error {
 	return nil
 }
 
-func (k *kind) notFound(key types.NamespacedName) error { return apierrors.NewNotFound(k.resource, key.Name) }
+func (k *kind) notFound(key types.NamespacedName) error {
+	return apierrors.NewNotFound(k.resource, key.Name)
+}
 
 func (k *kind) conflict(key types.NamespacedName, reason string) error {
 	return apierrors.NewConflict(k.resource, key.Name, fmt.Errorf("%s", reason))

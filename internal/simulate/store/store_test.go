@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -26,21 +27,20 @@ type world struct {
 	c client.Client
 }
 
-func newScheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
+var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
-			t.Fatal(err)
+			panic(err)
 		}
 	}
 	return s
-}
+})
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, now: start}
-	w.Store = store.New(newScheme(t), func() time.Time { return w.now })
+	w.Store = store.New(scheme(), func() time.Time { return w.now })
 	w.c = w.Client()
 	return w
 }
@@ -86,3 +86,5 @@ func newJob(name string) *batchv1.Job { return &batchv1.Job{ObjectMeta: meta(nam
 func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: meta(name), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 }
+
+var metaZero metav1.Time

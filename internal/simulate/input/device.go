@@ -1,0 +1,132 @@
+package input
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/plimsoll-dev/plimsoll/internal/webhook"
+)
+
+func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
+	for i := range tolerations {
+		tolerations[i].Operator = orElse(tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
+	}
+}
+
+// defaultClaim sets the defaults of a claim's requests, and refuses what a server refuses in them.
+func defaultClaim(s *resourcev1.ResourceClaimSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	path = path.Child("devices", "requests")
+	for i := range s.Devices.Requests {
+		q := &s.Devices.Requests[i]
+		at := path.Index(i)
+		if q.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		if names[q.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), q.Name))
+		}
+		names[q.Name] = true
+		if (q.Exactly == nil) == (len(q.FirstAvailable) == 0) {
+			errs = append(errs, field.Invalid(at, q.Name, "must have one of exactly and firstAvailable"))
+		}
+		if x := q.Exactly; x != nil {
+			errs = append(errs, defaultRequest(request{x.DeviceClassName, &x.AllocationMode, &x.Count, x.Selectors, x.Tolerations}, at.Child("exactly"))...)
+		}
+		for j := range q.FirstAvailable {
+			sub := &q.FirstAvailable[j]
+			at := at.Child("firstAvailable").Index(j)
+			if sub.Name == "" {
+				errs = append(errs, field.Required(at.Child("name"), ""))
+			}
+			errs = append(errs, defaultRequest(request{sub.DeviceClassName, &sub.AllocationMode, &sub.Count, sub.Selectors, sub.Tolerations}, at)...)
+		}
+	}
+	return errs
+}
+
+// request is what exact requests and subrequests have in common.
+type request struct {
+	class       string
+	mode        *resourcev1.DeviceAllocationMode
+	count       *int64
+	selectors   []resourcev1.DeviceSelector
+	tolerations []resourcev1.DeviceToleration
+}
+
+func defaultRequest(q request, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	*q.mode = orElse(*q.mode, resourcev1.DeviceAllocationModeExactCount)
+	defaultTolerations(q.tolerations)
+	if q.class == "" {
+		errs = append(errs, field.Required(path.Child("deviceClassName"), ""))
+	}
+	switch *q.mode {
+	case resourcev1.DeviceAllocationModeExactCount:
+		if *q.count == 0 {
+			*q.count = 1
+		}
+		if *q.count < 0 {
+			errs = append(errs, field.Invalid(path.Child("count"), *q.count, "must be greater than zero"))
+		}
+	case resourcev1.DeviceAllocationModeAll:
+		if *q.count != 0 {
+			errs = append(errs, field.Invalid(path.Child("count"), *q.count, "must not be specified when allocationMode is All"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(path.Child("allocationMode"), *q.mode,
+			[]resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}))
+	}
+	return append(errs, webhook.CheckSelectors(q.selectors, path.Child("selectors"))...)
+}
+
+func checkSlice(s *resourcev1.ResourceSlice) field.ErrorList {
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	if s.Spec.Driver == "" {
+		errs = append(errs, field.Required(spec.Child("driver"), ""))
+	}
+	if s.Spec.Pool.Name == "" {
+		errs = append(errs, field.Required(spec.Child("pool", "name"), ""))
+	}
+	if n := s.Spec.Pool.ResourceSliceCount; n <= 0 {
+		errs = append(errs, field.Invalid(spec.Child("pool", "resourceSliceCount"), n, "must be greater than zero"))
+	}
+	if g := s.Spec.Pool.Generation; g < 0 {
+		errs = append(errs, field.Invalid(spec.Child("pool", "generation"), g, "must be greater than or equal to zero"))
+	}
+	names := map[string]bool{}
+	for i, d := range s.Spec.Devices {
+		at := spec.Child("devices").Index(i)
+		if d.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		if names[d.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+		}
+		names[d.Name] = true
+	}
+	return append(errs, checkReach(&s.Spec, spec)...)
+}
+
+// checkReach holds a server's rule that a slice says in exactly one way which nodes reach its devices; one that has
+// counters alone needs none.
+func checkReach(s *resourcev1.ResourceSliceSpec, spec *field.Path) field.ErrorList {
+	n := 0
+	for _, given := range []bool{
+		s.NodeName != nil && *s.NodeName != "", s.NodeSelector != nil && !isEmpty(s.NodeSelector),
+		s.AllNodes != nil && *s.AllNodes, s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection,
+	} {
+		if given {
+			n++
+		}
+	}
+	if n == 1 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(spec, n, "must have exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection")}
+}
+
+func isEmpty(s *corev1.NodeSelector) bool { return len(s.NodeSelectorTerms) == 0 }

@@ -1,0 +1,28 @@
+package webhook
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+)
+
+// CheckDevicePolicy returns all for which the webhook refuses a new DevicePolicy.
+func CheckDevicePolicy(dp *v1alpha1.DevicePolicy) field.ErrorList {
+	return newPolicyValidator().check(dp)
+}
+
+// CheckSelectors returns all that is wrong with device selectors, for callers that have no server that compiles them.
+func CheckSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
+	return (&selectorChecker{compile: compileSelector}).check(selectors, path, nil)
+}
+
+func (v *policyValidator) check(dp *v1alpha1.DevicePolicy) field.ErrorList {
+	var errs field.ErrorList
+	for _, problem := range validation.IsDNS1123Label(dp.Name) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), short(dp.Name),
+			problem+": an AdmissionCheck could not name this policy in spec.parameters"))
+	}
+	return append(errs, v.validate(dp, nil)...)
+}
