@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
 
 	"github.com/plimsoll-dev/plimsoll/internal/manager"
@@ -112,7 +114,7 @@ func setGates(c *config.Configuration) (restore func(), err error) {
 }
 
 // timeline returns everything that the input does, in order: at one time what is deleted first, then objects as the input
-// has sorted them.
+// has sorted them. A dump's own Workloads and Pods come before Jobs: Kueue stops a Job that runs without its Workload.
 func timeline(in *input.Input) []change {
 	var out []change
 	for i := range in.Objects {
@@ -123,18 +125,26 @@ func timeline(in *input.Input) []change {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b change) int {
-		if a.at != b.at {
-			return int(min(1, max(-1, a.at-b.at)))
-		}
-		switch {
-		case a.gone == b.gone:
-			return 0
-		case a.gone:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(), b.rank()))
 	})
 	return out
+}
+
+// rank orders what happens at one time.
+func (c *change) rank() int {
+	if c.gone {
+		return 0
+	}
+	switch c.object.(type) {
+	case *batchv1.Job:
+		return 3
+	case *kueue.Workload, *corev1.Pod:
+		if !plain(c.object) {
+			return 2
+		}
+		return 3
+	}
+	return 1
 }
 
 // run is one simulation on its way.
