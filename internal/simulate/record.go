@@ -26,9 +26,10 @@ import (
 type track struct {
 	submitted *time.Time
 	deleted   bool
-	// workload is the newest, and last its entry at its last admission.
+	// workload is the newest, last its entry at its last admission, and decided the last decision on it.
 	workload   types.NamespacedName
 	last       *report.Entry
+	decided    *v1alpha1.DecisionRecord
 	admissions []stay
 }
 
@@ -41,6 +42,12 @@ type stay struct {
 	entry *report.Entry
 }
 
+// over says whether a Workload of a dump had run before the start, and nothing was reported of that yet.
+func (t *track) over(wl *kueue.Workload) bool {
+	n := len(t.admissions)
+	return n > 0 && t.admissions[n-1].entry == nil && meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted)
+}
+
 // recorder follows Jobs and Workloads.
 type recorder struct {
 	client client.Client
@@ -49,7 +56,7 @@ type recorder struct {
 	tracks map[simulate.Key]*track
 	// changed are those whose admission may have changed at this instant.
 	changed map[simulate.Key]types.NamespacedName
-	checks  map[string][]string // ours, by ClusterQueue
+	queues  map[string]queueTerms // by ClusterQueue
 	log     []simulate.Event
 	// finished counts those that ended, and finishedAt is when the last did.
 	finished   int
@@ -57,7 +64,7 @@ type recorder struct {
 }
 
 func newRecorder(c client.Client, now func() time.Time) *recorder {
-	return &recorder{client: c, now: now, start: now(), tracks: map[simulate.Key]*track{}, changed: map[simulate.Key]types.NamespacedName{}, checks: map[string][]string{}}
+	return &recorder{client: c, now: now, start: now(), tracks: map[simulate.Key]*track{}, changed: map[simulate.Key]types.NamespacedName{}, queues: map[string]queueTerms{}}
 }
 
 func keyOf(wl *kueue.Workload) simulate.Key {
@@ -93,14 +100,14 @@ func (r *recorder) see(e store.Event) {
 		now, _ := e.New.(*kueue.Workload)
 		r.workload(old, now)
 	case *v1alpha1.Placement:
-		r.touch(o.Namespace, o.Name, observe.ControllerOf(o))
+		r.touch(o)
 	case *corev1.Pod:
 		old, _ := e.Old.(*corev1.Pod)
 		if e.New != nil && o.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "") {
 			r.bound(o)
 		}
-	case *kueue.ClusterQueue, *kueue.AdmissionCheck:
-		clear(r.checks)
+	case *kueue.ClusterQueue, *kueue.AdmissionCheck, *v1alpha1.DevicePolicy:
+		clear(r.queues)
 	}
 }
 
@@ -114,13 +121,16 @@ func (r *recorder) object(id simulate.Key, o client.Object, gone bool) {
 	}
 	if t.submitted == nil || t.deleted {
 		t.submitted, t.deleted = ptr.To(o.GetCreationTimestamp().Time), false
-		r.note(simulate.EventArrived, id)
+		r.noteAt(*t.submitted, simulate.EventArrived, id)
 	}
 }
 
-// note adds to the log.
-func (r *recorder) note(what simulate.EventKind, id simulate.Key) {
-	r.log = append(r.log, simulate.Event{At: r.now().Sub(r.start), Kind: what, Workload: id})
+// note adds to the log what happens now.
+func (r *recorder) note(what simulate.EventKind, id simulate.Key) { r.noteAt(r.now(), what, id) }
+
+// noteAt adds to the log what happened at a time, which for a dump may be before the start.
+func (r *recorder) noteAt(at time.Time, what simulate.EventKind, id simulate.Key) {
+	r.log = append(r.log, simulate.Event{At: at.Sub(r.start), Kind: what, Workload: id})
 }
 
 // admitted says whether Kueue lets a Workload run, as the report counts it.
@@ -136,18 +146,17 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 	id := keyOf(wl)
 	t := r.track(id)
-	was, is := admitted(old), admitted(now)
 	if now != nil {
 		t.workload = client.ObjectKeyFromObject(now)
 		r.changed[id] = client.ObjectKeyFromObject(now)
 	}
-	switch {
+	if old == nil {
+		r.arrived(id, t, now)
+		return
+	}
+	switch was, is := admitted(old), admitted(now); {
 	case !was && is:
-		at := r.now()
-		if c := meta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted); old == nil && c.LastTransitionTime.Time.Before(at) {
-			at = c.LastTransitionTime.Time // it ran before the start
-		}
-		t.admissions = append(t.admissions, stay{at: at})
+		t.admissions = append(t.admissions, stay{at: r.now()})
 		r.note(simulate.EventAdmitted, id)
 	case was && !is:
 		a := &t.admissions[len(t.admissions)-1]
@@ -156,9 +165,40 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 			r.note(simulate.EventEvicted, id)
 		}
 	}
-	if now != nil && ended(now) && (old == nil || !ended(old)) {
+	if now != nil && ended(now) && !ended(old) {
 		r.finished, r.finishedAt = r.finished+1, r.now()
 		r.note(simulate.EventFinished, id)
+	}
+}
+
+// arrived follows a Workload that is new; one of a dump may have been let in, evicted or have ended before.
+func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
+	since := func(condition string) *time.Time {
+		c := meta.FindStatusCondition(wl.Status.Conditions, condition)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return nil
+		}
+		return &c.LastTransitionTime.Time
+	}
+	evicted, finished := since(kueue.WorkloadEvicted), since(kueue.WorkloadFinished)
+	if at := since(kueue.WorkloadAdmitted); at != nil && wl.Status.Admission != nil {
+		s := stay{at: *at}
+		r.noteAt(*at, simulate.EventAdmitted, id)
+		switch {
+		case finished != nil:
+			s.ended, s.end = finished, endOf(wl)
+		case evicted != nil:
+			s.ended, s.end = evicted, endOf(wl)
+			r.noteAt(*evicted, simulate.EventEvicted, id)
+		}
+		t.admissions = append(t.admissions, s)
+	}
+	if finished != nil {
+		r.finished++
+		if finished.After(r.finishedAt) {
+			r.finishedAt = *finished
+		}
+		r.noteAt(*finished, simulate.EventFinished, id)
 	}
 }
 
@@ -179,11 +219,15 @@ func endOf(wl *kueue.Workload) string {
 	return ""
 }
 
-// touch marks a Workload whose promise changed.
-func (r *recorder) touch(namespace, name string, owner types.UID) {
+// touch marks a Workload whose promise or decision changed.
+func (r *recorder) touch(p *v1alpha1.Placement) {
 	wl := &kueue.Workload{}
-	if r.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, wl, client.UnsafeDisableDeepCopy) == nil && wl.UID == owner {
-		r.changed[keyOf(wl)] = client.ObjectKeyFromObject(wl)
+	key := client.ObjectKeyFromObject(p)
+	if r.client.Get(context.Background(), key, wl, client.UnsafeDisableDeepCopy) == nil && wl.UID == observe.ControllerOf(p) {
+		r.changed[keyOf(wl)] = key
+		if p.Status.Record != nil {
+			r.track(keyOf(wl)).decided = p.Status.Record
+		}
 	}
 }
 
@@ -219,10 +263,10 @@ func (r *recorder) settled(ctx context.Context) error {
 			}
 			continue
 		}
-		if !admitted(wl) {
+		t := r.track(id)
+		if !admitted(wl) && !t.over(wl) {
 			continue
 		}
-		t := r.track(id)
 		e, err := r.report(ctx, wl)
 		if err != nil {
 			return err
@@ -248,7 +292,8 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	} else {
 		in.QueueMissing = true
 	}
-	in.Checks = r.ours(ctx, in.ClusterQueue())
+	terms := r.terms(ctx, in.ClusterQueue())
+	in.Checks, in.Quota = terms.checks, terms.quota
 	if owner := observe.ControllerOf(wl); owner != "" && (in.Placement == nil || in.Placement.Spec.Key == nil) {
 		list := &corev1.PodList{}
 		if err := r.client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
@@ -269,22 +314,32 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	return &e, nil
 }
 
-// ours returns the names of our checks of a ClusterQueue.
-func (r *recorder) ours(ctx context.Context, queue string) []string {
-	if names, ok := r.checks[queue]; ok {
-		return names
+// queueTerms are what a report wants to know of a ClusterQueue: the names of our checks, and the policy's quotaResource.
+type queueTerms struct {
+	checks []string
+	quota  corev1.ResourceName
+}
+
+func (r *recorder) terms(ctx context.Context, queue string) queueTerms {
+	if terms, ok := r.queues[queue]; ok {
+		return terms
 	}
-	names := []string{}
+	terms := queueTerms{checks: []string{}}
 	cq := &kueue.ClusterQueue{}
 	if r.client.Get(ctx, client.ObjectKey{Name: queue}, cq) == nil && cq.Spec.AdmissionChecksStrategy != nil {
 		for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
 			check := &kueue.AdmissionCheck{}
-			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) == nil && check.Spec.ControllerName == v1alpha1.ControllerName {
-				names = append(names, check.Name)
+			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) != nil || check.Spec.ControllerName != v1alpha1.ControllerName {
+				continue
+			}
+			terms.checks = append(terms.checks, check.Name)
+			policy := &v1alpha1.DevicePolicy{}
+			if p := check.Spec.Parameters; p != nil && r.client.Get(ctx, client.ObjectKey{Name: p.Name}, policy) == nil {
+				terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
 			}
 		}
 	}
-	slices.Sort(names)
-	r.checks[queue] = names
-	return names
+	slices.Sort(terms.checks)
+	r.queues[queue] = terms
+	return terms
 }

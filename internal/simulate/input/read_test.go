@@ -1,11 +1,16 @@
 package input
 
 import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -55,13 +60,22 @@ func TestJSONEscapes(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	in := read(t, Options{}, base+job("train")+"        resources: {limits: {cpu: 2}}\n")
+	in := read(t, Options{}, base+job("train")+"        resources: {limits: {cpu: 2}}\n"+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: single, namespace: team-a}
+spec: {containers: [{name: main, image: train, resources: {limits: {cpu: 2}}}]}
+`)
 	j := find[*batchv1.Job](t, in, "train")
 	if *j.Spec.Parallelism != 1 || *j.Spec.Completions != 1 || *j.Spec.BackoffLimit != 6 || *j.Spec.CompletionMode != batchv1.NonIndexedCompletion || *j.Spec.Suspend {
 		t.Errorf("Job: %+v", j.Spec)
 	}
-	if q := j.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]; q.String() != "2" {
-		t.Errorf("requests: %s", q.String())
+	// as on a server, where a template stays as it was written
+	if q := j.Spec.Template.Spec.Containers[0].Resources.Requests; len(q) > 0 {
+		t.Errorf("requests of the Job's template: %v", q)
+	}
+	if q := find[*corev1.Pod](t, in, "single").Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]; q.String() != "2" {
+		t.Errorf("requests of the Pod: %s", q.String())
 	}
 	cq := find[*kueue.ClusterQueue](t, in, "team-a")
 	if cq.Spec.QueueingStrategy != kueue.BestEffortFIFO || cq.Spec.Preemption == nil || cq.Spec.Preemption.WithinClusterQueue != kueue.PreemptionPolicyNever ||
@@ -226,6 +240,7 @@ func TestStart(t *testing.T) {
 		"rounded up":       {node("}") + "status: {conditions: [{type: Ready, status: 'True', lastTransitionTime: '2026-05-01T12:00:00.25Z'}]}", "2026-05-01T12:00:01Z"},
 		"another zone":     {node("}") + "status: {conditions: [{type: Ready, status: 'True', lastTransitionTime: '2026-05-01T12:00:00+02:00'}]}", "2026-05-01T10:00:00Z"},
 		"what lies ahead":  {node(", deletionTimestamp: 2027-05-01T10:00:00Z, creationTimestamp: 2026-05-01T10:00:00Z}"), "2026-05-01T10:00:00Z"},
+		"words":            {node("}") + "status: {conditions: [{type: Ready, status: 'True', reason: '2099-05-01T10:00:00Z', message: '2099-05-01T10:00:00Z'}]}", "2030-01-01T00:00:00Z"},
 		"text of somebody": {node(", annotations: {expires: 2099-05-01T10:00:00Z}}"), "2030-01-01T00:00:00Z"},
 	}
 	for name, c := range cases {
@@ -321,5 +336,75 @@ func TestConfiguration(t *testing.T) {
 	}
 	if in := read(t, Options{}, ""); in.Kueue != nil {
 		t.Error("a Configuration out of nothing")
+	}
+}
+
+// TestExamples reads the examples, which a server takes, as strictly as can be.
+func TestExamples(t *testing.T) {
+	var files []File
+	err := filepath.WalkDir("../../../examples", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "expected.yaml" {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files = append(files, File{Name: filepath.Base(name), Data: data})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := Read(files, Options{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Objects) < 50 || len(in.Warnings) > 0 {
+		t.Errorf("%d objects of %d files, %q", len(in.Objects), len(files), in.Warnings)
+	}
+}
+
+// TestWhatWasReadIsReadAgain writes a cluster as kubectl would dump it: a second reading changes nothing.
+func TestWhatWasReadIsReadAgain(t *testing.T) {
+	text := base + job("train", at("1m")) + `---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: w, namespace: team-a}
+spec: {queueName: main, podSets: [{name: main, count: 1, template: {spec: {containers: [{name: main, image: train}]}}}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: all}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {name: racks}
+spec: {levels: [{nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: team-a}
+spec: {containers: [{name: main, image: train}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, namespace: team-a}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Placement
+metadata: {name: w, namespace: team-a}
+`
+	first := read(t, Options{}, text)
+	var items []any
+	for _, o := range first.Objects {
+		items = append(items, o.Object)
+	}
+	dump, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := read(t, Options{Strict: true}, string(dump))
+	ignoreSource := cmpopts.IgnoreFields(Object{}, "Source")
+	if diff := cmp.Diff(first.Objects, again.Objects, ignoreSource); diff != "" {
+		t.Error(diff)
 	}
 }
