@@ -53,6 +53,8 @@ type kueues struct {
 	clock  *testingclock.FakeClock
 	config *config.Configuration
 	warn   func(string)
+	// schedule runs one cycle; kueueSchedule.
+	schedule func(*scheduler.Scheduler, context.Context) wait.SpeedSignal
 
 	stale bool
 	roots []*root
@@ -356,7 +358,7 @@ func (k *kueues) cycle(ctx context.Context, r *root, version int64) (ran bool) {
 		}
 	}()
 	r.stuck = now
-	kueueSchedule(r.scheduler, ctx)
+	k.schedule(r.scheduler, ctx)
 	r.requeuer.ProcessRequeues(ctx)
 	return true
 }
@@ -372,7 +374,8 @@ func (r *root) active() bool {
 }
 
 // setClock gives Kueue's reconciler another clock. It has no option for that.
-func setClock(r *core.WorkloadReconciler, c clock.Clock) {
-	field := reflect.ValueOf(r).Elem().FieldByName("clock")
-	reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(c))
+func setClock(r *core.WorkloadReconciler, c clock.Clock) { *clockField(r) = c }
+
+func clockField(r *core.WorkloadReconciler) *clock.Clock {
+	return (*clock.Clock)(unsafe.Pointer(reflect.ValueOf(r).Elem().FieldByName("clock").UnsafeAddr()))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
@@ -38,6 +39,8 @@ type loop struct {
 	seen        func(store.Event)
 	controllers []*controller
 	timers      timers
+	// warn is told what went wrong, a sentence each.
+	warn func(string)
 }
 
 // controller is one reconciler with its queue.
@@ -166,6 +169,7 @@ func (l *loop) serve(ctx context.Context, c *controller, r reconcile.Request) {
 			c.queue[r] = true
 			return
 		}
+		l.warn(fmt.Sprintf("%s fails for %s and is tried again: %v", c.Name, strings.TrimPrefix(r.String(), "/"), err))
 		result = reconcile.Result{RequeueAfter: failedAgain}
 	}
 	delete(c.tries, r)

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
 
 	"github.com/plimsoll-dev/plimsoll/internal/manager"
@@ -48,13 +50,21 @@ type change struct {
 // Run simulates a cluster. It uses feature gates of Kueue that are global to the process, so only one runs at a time. The
 // error is why the run could not go on.
 func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, error) {
-	restore, err := setGates(in.Kueue)
+	r, cleanup, err := prepare(ctx, in, o)
 	if err != nil {
 		return nil, err
 	}
-	defer restore()
+	defer cleanup()
+	return r.play(ctx, in)
+}
+
+// prepare makes the cluster of a run, in which nothing is yet. cleanup ends it.
+func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup func(), err error) {
+	cleanup, err = setGates(in.Kueue)
+	if err != nil {
+		return nil, nil, err
+	}
 	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
-	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
@@ -66,11 +76,17 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 	}
 	w, err := newCluster(ctx, manager.Scheme(), in.Start, c, o.Warn)
 	if err != nil {
-		return nil, fmt.Errorf("make cluster: %w", err)
+		cleanup()
+		return nil, nil, fmt.Errorf("make cluster: %w", err)
 	}
-	r := &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	return &run{cluster: w, options: o, changes: timeline(in), told: in.Start}, cleanup, nil
+}
+
+// play runs to the end.
+func (r *run) play(ctx context.Context, in *input.Input) (*simulate.Result, error) {
+	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if err := r.all(ctx); err != nil {
-		return nil, fmt.Errorf("at %s: %w", w.clock.Since(in.Start), err)
+		return nil, fmt.Errorf("at %s: %w", r.clock.Since(in.Start), err)
 	}
 	return r.result(ctx, in)
 }
@@ -98,7 +114,7 @@ func setGates(c *config.Configuration) (restore func(), err error) {
 }
 
 // timeline returns everything that the input does, in order: at one time what is deleted first, then objects as the input
-// has sorted them.
+// has sorted them. A dump's own Workloads and Pods come before Jobs: Kueue stops a Job that runs without its Workload.
 func timeline(in *input.Input) []change {
 	var out []change
 	for i := range in.Objects {
@@ -109,18 +125,26 @@ func timeline(in *input.Input) []change {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b change) int {
-		if a.at != b.at {
-			return int(min(1, max(-1, a.at-b.at)))
-		}
-		switch {
-		case a.gone == b.gone:
-			return 0
-		case a.gone:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(), b.rank()))
 	})
 	return out
+}
+
+// rank orders what happens at one time.
+func (c *change) rank() int {
+	if c.gone {
+		return 0
+	}
+	switch c.object.(type) {
+	case *batchv1.Job:
+		return 3
+	case *kueue.Workload, *corev1.Pod:
+		if !plain(c.object) {
+			return 2
+		}
+		return 3
+	}
+	return 1
 }
 
 // run is one simulation on its way.
