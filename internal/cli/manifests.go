@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -29,11 +30,15 @@ type manifest struct {
 
 // readManifests reads files, folders with all below them, and stdin for "-". Of a folder it reads what ends in .yaml,
 // .yml or .json; it leaves out names that begin with a dot, and follows links to files but none to folders, of which
-// one could lead back. The error is a badInput with all that could not be read.
+// one could lead back. All of it together may not be empty: a command that failed may be at the other end of the pipe.
+// The error is a badInput with all faults.
 func readManifests(paths []string, stdin io.Reader) ([]manifest, error) {
 	m := &manifests{left: maxManifestBytes, stdin: stdin}
 	for _, path := range paths {
 		m.path(path)
+	}
+	if len(m.faults) == 0 && !slices.ContainsFunc(m.read, func(f manifest) bool { return len(bytes.TrimSpace(f.data)) > 0 }) {
+		m.fault("there is nothing in %s", strings.Join(paths, ", "))
 	}
 	if len(m.faults) > 0 {
 		return nil, m.faults

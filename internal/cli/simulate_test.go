@@ -150,6 +150,7 @@ func TestSimulateRefusesBadInput(t *testing.T) {
 		"nothing to compare with":       {[]string{"-f", path, "--compare"}, nil, []string{"say with --set what is different"}},
 		"every fault of the input":      {[]string{"-f", path}, errors.New("a.yaml:1: Job x: spec.foo: unknown field\na.yaml:9: kind Foo is not known"), []string{"a.yaml:1: Job x", "a.yaml:9: kind Foo"}},
 		"what a terminal would act on":  {[]string{"-f", path}, errors.New("a.yaml: \x1b[2J"), []string{`a.yaml: \x1b[2J`}},
+		"nothing from a pipe":           {[]string{"-f", "-"}, nil, []string{"there is nothing in -"}},
 		"stdin twice":                   {[]string{"-f", "-", "-f", "-"}, nil, []string{"stdin can be read only once"}},
 		"a name with a line break":      {[]string{"-f", folder + "/a\nb"}, nil, []string{`/a\nb: no such file`}},
 		"a fault in what is set, which": {[]string{"-f", path, "--set", "x", "--compare"}, errors.New("--set x: no ="), []string{"--set x: no ="}},

@@ -101,11 +101,11 @@ func timedClient(c *rest.Config, options client.Options, limit time.Duration) (c
 	return client.New(c, options)
 }
 
-// index adds what the parts look objects up by.
+// index adds what rounds and the release of pods look up.
 func index(ctx context.Context, mgr ctrl.Manager) error {
-	for _, i := range parts.Indexes() {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Kind, i.Field, i.Extract); err != nil {
-			return fmt.Errorf("index %T: %w", i.Kind, err)
+	for _, i := range observe.Indexes() {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Object, i.Field, i.Of); err != nil {
+			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
 		}
 	}
 	return nil

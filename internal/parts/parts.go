@@ -8,12 +8,10 @@ import (
 	"io"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/controller/policy"
@@ -33,7 +31,7 @@ import (
 
 // Environment is what the parts read and write, and how they tell the time.
 type Environment struct {
-	// Client reads from a cache that holds the fields of Indexes; Live reads what is written now.
+	// Client reads from a cache that has observe.Indexes; Live reads what is written now.
 	Client client.Client
 	Live   client.Reader
 	Events events.EventRecorder
@@ -96,24 +94,3 @@ func New(e Environment) (*Parts, error) {
 
 // Synced says whether both books have seen all that existed at the start. Nothing may be decided before.
 func (p *Parts) Synced() bool { return p.Observer.Synced() && p.Quotas.Synced() }
-
-// Index is a field that the parts look objects up by.
-type Index struct {
-	Kind    client.Object
-	Field   string
-	Extract client.IndexerFunc
-}
-
-// Indexes returns the fields that Environment.Client has to hold.
-func Indexes() []Index {
-	byController := func(o client.Object) []string {
-		if uid := observe.ControllerOf(o); uid != "" {
-			return []string{string(uid)}
-		}
-		return nil
-	}
-	return []Index{
-		{&kueue.Workload{}, observe.WorkloadByOwner, byController},
-		{&corev1.Pod{}, observe.PodByController, byController},
-	}
-}

@@ -37,10 +37,10 @@ type Store struct {
 }
 
 // Get returns the Placement of a Workload as the cache has it; nil if there is none, or one of an earlier Workload of
-// the same name.
+// the same name. It is read-only: it may be shared with the cache.
 func (s *Store) Get(ctx context.Context, wl *kueue.Workload) (*v1alpha1.Placement, error) {
 	p := &v1alpha1.Placement{}
-	err := s.Client.Get(ctx, client.ObjectKeyFromObject(wl), p)
+	err := s.Client.Get(ctx, client.ObjectKeyFromObject(wl), p, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -31,8 +31,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 )
 
+// kueueSchedule is one scheduling cycle. A method's receiver is its first parameter.
+//
 //go:linkname kueueSchedule sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).schedule
-func kueueSchedule(s *scheduler.Scheduler, ctx context.Context) wait.SpeedSignal
+func kueueSchedule(s *scheduler.Scheduler, ctx context.Context) wait.SpeedSignal //nolint:revive // the receiver comes first
 
 //go:linkname kueueSetWrapper sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).setAdmissionRoutineWrapper
 func kueueSetWrapper(s *scheduler.Scheduler, w routine.Wrapper)
@@ -40,6 +42,7 @@ func kueueSetWrapper(s *scheduler.Scheduler, w routine.Wrapper)
 // here runs what Kueue would run beside its scheduling cycle within it.
 type here struct{}
 
+// Run runs f.
 func (here) Run(f func()) { f() }
 
 // kueues is Kueue in this process: one scheduler for each root cohort, since between those its order is random. All are
@@ -50,6 +53,8 @@ type kueues struct {
 	clock  *testingclock.FakeClock
 	config *config.Configuration
 	warn   func(string)
+	// schedule runs one cycle; kueueSchedule.
+	schedule func(*scheduler.Scheduler, context.Context) wait.SpeedSignal
 
 	stale bool
 	roots []*root
@@ -353,7 +358,7 @@ func (k *kueues) cycle(ctx context.Context, r *root, version int64) (ran bool) {
 		}
 	}()
 	r.stuck = now
-	kueueSchedule(r.scheduler, ctx)
+	k.schedule(r.scheduler, ctx)
 	r.requeuer.ProcessRequeues(ctx)
 	return true
 }
@@ -369,7 +374,8 @@ func (r *root) active() bool {
 }
 
 // setClock gives Kueue's reconciler another clock. It has no option for that.
-func setClock(r *core.WorkloadReconciler, c clock.Clock) {
-	field := reflect.ValueOf(r).Elem().FieldByName("clock")
-	reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(c))
+func setClock(r *core.WorkloadReconciler, c clock.Clock) { *clockField(r) = c }
+
+func clockField(r *core.WorkloadReconciler) *clock.Clock {
+	return (*clock.Clock)(unsafe.Pointer(reflect.ValueOf(r).Elem().FieldByName("clock").UnsafeAddr()))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
@@ -38,6 +39,8 @@ type loop struct {
 	seen        func(store.Event)
 	controllers []*controller
 	timers      timers
+	// warn is told what went wrong, a sentence each.
+	warn func(string)
 }
 
 // controller is one reconciler with its queue.
@@ -166,6 +169,7 @@ func (l *loop) serve(ctx context.Context, c *controller, r reconcile.Request) {
 			c.queue[r] = true
 			return
 		}
+		l.warn(fmt.Sprintf("%s fails for %s and is tried again: %v", c.Name, strings.TrimPrefix(r.String(), "/"), err))
 		result = reconcile.Result{RequeueAfter: failedAgain}
 	}
 	delete(c.tries, r)
@@ -240,7 +244,11 @@ func (t timers) Less(i, j int) bool {
 	a, b := t[i], t[j]
 	return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.controller.at, b.controller.at), byName(a.request, b.request)) < 0
 }
+
+// Push adds a timer, for package heap.
 func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
+
+// Pop takes the last, for package heap.
 func (t *timers) Pop() any {
 	last := (*t)[len(*t)-1]
 	*t = (*t)[:len(*t)-1]

@@ -181,11 +181,17 @@ func (k *kueues) queueStatus(ctx context.Context, r reconcile.Request) (reconcil
 // mute is Kueue's recorder of events: nobody reads them.
 type mute struct{}
 
-func (mute) Event(runtime.Object, string, string, string)                                      {}
-func (mute) Eventf(runtime.Object, string, string, string, ...any)                             {}
+// Event does nothing.
+func (mute) Event(runtime.Object, string, string, string) {}
+
+// Eventf does nothing.
+func (mute) Eventf(runtime.Object, string, string, string, ...any) {}
+
+// AnnotatedEventf does nothing.
 func (mute) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
 
 // silent is Plimsoll's.
 type silent struct{}
 
+// Eventf does nothing.
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}

@@ -26,9 +26,10 @@ import (
 type track struct {
 	submitted *time.Time
 	deleted   bool
-	// workload is the newest, and last its entry at its last admission.
+	// workload is the newest, last its entry at its last admission, and decided the last decision on it.
 	workload   types.NamespacedName
 	last       *report.Entry
+	decided    *v1alpha1.DecisionRecord
 	admissions []stay
 }
 
@@ -49,7 +50,7 @@ type recorder struct {
 	tracks map[simulate.Key]*track
 	// changed are those whose admission may have changed at this instant.
 	changed map[simulate.Key]types.NamespacedName
-	checks  map[string][]string // ours, by ClusterQueue
+	queues  map[string]queueTerms // by ClusterQueue
 	log     []simulate.Event
 	// finished counts those that ended, and finishedAt is when the last did.
 	finished   int
@@ -57,7 +58,7 @@ type recorder struct {
 }
 
 func newRecorder(c client.Client, now func() time.Time) *recorder {
-	return &recorder{client: c, now: now, start: now(), tracks: map[simulate.Key]*track{}, changed: map[simulate.Key]types.NamespacedName{}, checks: map[string][]string{}}
+	return &recorder{client: c, now: now, start: now(), tracks: map[simulate.Key]*track{}, changed: map[simulate.Key]types.NamespacedName{}, queues: map[string]queueTerms{}}
 }
 
 func keyOf(wl *kueue.Workload) simulate.Key {
@@ -93,14 +94,14 @@ func (r *recorder) see(e store.Event) {
 		now, _ := e.New.(*kueue.Workload)
 		r.workload(old, now)
 	case *v1alpha1.Placement:
-		r.touch(o.Namespace, o.Name, observe.ControllerOf(o))
+		r.touch(o)
 	case *corev1.Pod:
 		old, _ := e.Old.(*corev1.Pod)
 		if e.New != nil && o.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "") {
 			r.bound(o)
 		}
-	case *kueue.ClusterQueue, *kueue.AdmissionCheck:
-		clear(r.checks)
+	case *kueue.ClusterQueue, *kueue.AdmissionCheck, *v1alpha1.DevicePolicy:
+		clear(r.queues)
 	}
 }
 
@@ -179,11 +180,15 @@ func endOf(wl *kueue.Workload) string {
 	return ""
 }
 
-// touch marks a Workload whose promise changed.
-func (r *recorder) touch(namespace, name string, owner types.UID) {
+// touch marks a Workload whose promise or decision changed.
+func (r *recorder) touch(p *v1alpha1.Placement) {
 	wl := &kueue.Workload{}
-	if r.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, wl, client.UnsafeDisableDeepCopy) == nil && wl.UID == owner {
-		r.changed[keyOf(wl)] = client.ObjectKeyFromObject(wl)
+	key := client.ObjectKeyFromObject(p)
+	if r.client.Get(context.Background(), key, wl, client.UnsafeDisableDeepCopy) == nil && wl.UID == observe.ControllerOf(p) {
+		r.changed[keyOf(wl)] = key
+		if p.Status.Record != nil {
+			r.track(keyOf(wl)).decided = p.Status.Record
+		}
 	}
 }
 
@@ -248,7 +253,8 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	} else {
 		in.QueueMissing = true
 	}
-	in.Checks = r.ours(ctx, in.ClusterQueue())
+	terms := r.terms(ctx, in.ClusterQueue())
+	in.Checks, in.Quota = terms.checks, terms.quota
 	if owner := observe.ControllerOf(wl); owner != "" && (in.Placement == nil || in.Placement.Spec.Key == nil) {
 		list := &corev1.PodList{}
 		if err := r.client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{observe.PodByController: string(owner)}, client.UnsafeDisableDeepCopy); err != nil {
@@ -269,22 +275,32 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	return &e, nil
 }
 
-// ours returns the names of our checks of a ClusterQueue.
-func (r *recorder) ours(ctx context.Context, queue string) []string {
-	if names, ok := r.checks[queue]; ok {
-		return names
+// queueTerms are what a report wants to know of a ClusterQueue: the names of our checks, and the policy's quotaResource.
+type queueTerms struct {
+	checks []string
+	quota  corev1.ResourceName
+}
+
+func (r *recorder) terms(ctx context.Context, queue string) queueTerms {
+	if terms, ok := r.queues[queue]; ok {
+		return terms
 	}
-	names := []string{}
+	terms := queueTerms{checks: []string{}}
 	cq := &kueue.ClusterQueue{}
 	if r.client.Get(ctx, client.ObjectKey{Name: queue}, cq) == nil && cq.Spec.AdmissionChecksStrategy != nil {
 		for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
 			check := &kueue.AdmissionCheck{}
-			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) == nil && check.Spec.ControllerName == v1alpha1.ControllerName {
-				names = append(names, check.Name)
+			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) != nil || check.Spec.ControllerName != v1alpha1.ControllerName {
+				continue
+			}
+			terms.checks = append(terms.checks, check.Name)
+			policy := &v1alpha1.DevicePolicy{}
+			if p := check.Spec.Parameters; p != nil && r.client.Get(ctx, client.ObjectKey{Name: p.Name}, policy) == nil {
+				terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
 			}
 		}
 	}
-	slices.Sort(names)
-	r.checks[queue] = names
-	return names
+	slices.Sort(terms.checks)
+	r.queues[queue] = terms
+	return terms
 }

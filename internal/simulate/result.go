@@ -80,8 +80,9 @@ func (r *run) workload(ctx context.Context, id simulate.Key, queue string) (*sim
 		return nil, fmt.Errorf("get workload: %w", err)
 	case t.deleted:
 		e.Outcome, e.Message = report.OutcomeDeleted, "it was deleted"
+		e.Standings = report.Standings(t.decided)
 		if t.last != nil {
-			e.ClusterQueue, e.Standings = t.last.ClusterQueue, t.last.Standings
+			e.ClusterQueue = t.last.ClusterQueue
 		}
 	default:
 		e.Outcome, e.Message = report.OutcomeWaiting, "Kueue does not manage it"

@@ -1,8 +1,10 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
 
 	"github.com/plimsoll-dev/plimsoll/internal/manager"
@@ -47,11 +50,21 @@ type change struct {
 // Run simulates a cluster. It uses feature gates of Kueue that are global to the process, so only one runs at a time. The
 // error is why the run could not go on.
 func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, error) {
-	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WorkloadRequestUseMergePatch): true}); err != nil {
-		return nil, fmt.Errorf("set feature gate: %w", err)
+	r, cleanup, err := prepare(ctx, in, o)
+	if err != nil {
+		return nil, err
+	}
+	defer cleanup()
+	return r.play(ctx, in)
+}
+
+// prepare makes the cluster of a run, in which nothing is yet. cleanup ends it.
+func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup func(), err error) {
+	cleanup, err = setGates(in.Kueue)
+	if err != nil {
+		return nil, nil, err
 	}
 	ctrl.SetLogger(logr.Discard()) // what somebody has set before stays
-	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
@@ -63,17 +76,45 @@ func Run(ctx context.Context, in *input.Input, o Options) (*simulate.Result, err
 	}
 	w, err := newCluster(ctx, manager.Scheme(), in.Start, c, o.Warn)
 	if err != nil {
-		return nil, fmt.Errorf("make cluster: %w", err)
+		cleanup()
+		return nil, nil, fmt.Errorf("make cluster: %w", err)
 	}
-	r := &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	return &run{cluster: w, options: o, changes: timeline(in), told: in.Start}, cleanup, nil
+}
+
+// play runs to the end.
+func (r *run) play(ctx context.Context, in *input.Input) (*simulate.Result, error) {
+	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	if err := r.all(ctx); err != nil {
-		return nil, fmt.Errorf("at %s: %w", w.clock.Since(in.Start), err)
+		return nil, fmt.Errorf("at %s: %w", r.clock.Since(in.Start), err)
 	}
 	return r.result(ctx, in)
 }
 
+// setGates sets the feature gates that Kueue is configured with, and has it write status as merge patches: the store applies
+// those without a schema. restore sets them back to what they were.
+func setGates(c *config.Configuration) (restore func(), err error) {
+	gates := map[string]bool{}
+	if c != nil {
+		maps.Copy(gates, c.FeatureGates)
+	}
+	gates[string(features.WorkloadRequestUseMergePatch)] = true
+	before := map[string]bool{}
+	for gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		if _, set := gates[string(gate)]; set {
+			before[string(gate)] = utilfeature.DefaultMutableFeatureGate.Enabled(gate)
+		}
+	}
+	restore = func() { _ = utilfeature.DefaultMutableFeatureGate.SetFromMap(before) } // they were so before
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
+		restore()
+		return nil, fmt.Errorf("set feature gates of Kueue: %w", err)
+	}
+	return restore, nil
+}
+
 // timeline returns everything that the input does, in order: at one time what is deleted first, then objects as the input
-// has sorted them.
+// has sorted them. A dump's own Workloads and Pods come before Jobs: Kueue stops a Job that runs without its Workload.
 func timeline(in *input.Input) []change {
 	var out []change
 	for i := range in.Objects {
@@ -84,18 +125,26 @@ func timeline(in *input.Input) []change {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b change) int {
-		if a.at != b.at {
-			return int(min(1, max(-1, a.at-b.at)))
-		}
-		switch {
-		case a.gone == b.gone:
-			return 0
-		case a.gone:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(), b.rank()))
 	})
 	return out
+}
+
+// rank orders what happens at one time.
+func (c *change) rank() int {
+	if c.gone {
+		return 0
+	}
+	switch c.object.(type) {
+	case *batchv1.Job:
+		return 3
+	case *kueue.Workload, *corev1.Pod:
+		if !plain(c.object) {
+			return 2
+		}
+		return 3
+	}
+	return 1
 }
 
 // run is one simulation on its way.
@@ -110,6 +159,12 @@ type run struct {
 // all runs until nothing more is to happen.
 func (r *run) all(ctx context.Context) error {
 	start := r.clock.Now()
+	end := func() error {
+		if until := r.options.Until; until != nil {
+			r.clock.SetTime(start.Add(*until)) // what waits does so until then
+		}
+		return nil
+	}
 	for {
 		if err := r.apply(ctx, r.clock.Since(start)); err != nil {
 			return err
@@ -125,12 +180,9 @@ func (r *run) all(ctx context.Context) error {
 				next, ok = at, true
 			}
 		}
-		if !ok || len(r.changes) == 0 && next.Sub(r.last()) > afterLast {
-			return nil
-		}
-		if r.options.Until != nil && next.Sub(start) > *r.options.Until {
-			r.clock.SetTime(start.Add(*r.options.Until))
-			return nil
+		switch until := r.options.Until; {
+		case !ok, len(r.changes) == 0 && next.Sub(r.last()) > afterLast, until != nil && next.Sub(start) > *until:
+			return end()
 		}
 		r.clock.SetTime(next)
 	}
@@ -192,10 +244,7 @@ func (r *run) put(ctx context.Context, o client.Object) error {
 		return err
 	}
 	r.deliver(ctx)
-	if _, ok := o.(*batchv1.Job); !ok {
-		return nil
-	}
-	if _, dumped := o.(*batchv1.Job); dumped {
+	if _, ok := o.(*batchv1.Job); ok {
 		key := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 		delete(r.jobs.queue, key)
 		r.serve(ctx, r.jobs, key)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +23,7 @@ import (
 	"sigs.k8s.io/kueue/pkg/controller/jobframework"
 	"sigs.k8s.io/kueue/pkg/controller/jobs/job"
 
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/kube"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
@@ -65,6 +68,7 @@ var _ io.Reader = &stream{}
 // indexes lets Kueue declare what it looks objects up by.
 type indexes struct{ *store.Store }
 
+// IndexField declares a field.
 func (i indexes) IndexField(_ context.Context, kind client.Object, field string, f client.IndexerFunc) error {
 	i.Index(kind, field, f)
 	return nil
@@ -74,18 +78,18 @@ func (i indexes) IndexField(_ context.Context, kind client.Object, field string,
 func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c *config.Configuration, warn func(string)) (*cluster, error) {
 	clock := testingclock.NewFakeClock(start)
 	s := store.New(scheme, clock.Now)
-	w := &cluster{loop: loop{clock: clock, store: s}, client: s.Client()}
+	w := &cluster{loop: loop{clock: clock, store: s, warn: warn}, client: s.Client()}
 	if err := indexer.Setup(ctx, indexes{s}); err != nil {
 		return nil, err
 	}
 	if err := job.SetupIndexes(ctx, indexes{s}); err != nil {
 		return nil, err
 	}
-	for _, i := range parts.Indexes() {
-		s.Index(i.Kind, i.Field, i.Extract)
+	for _, i := range observe.Indexes() {
+		s.Index(i.Object, i.Field, i.Of)
 	}
 	kube.Setup(s, clock)
-	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, stale: true}
+	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, schedule: kueueSchedule, stale: true}
 	w.recorder = newRecorder(w.client, clock.Now)
 	random := &stream{}
 	var err error
@@ -146,17 +150,20 @@ func (w *cluster) hooks(random io.Reader) {
 // byManager marks the context of what the manager writes, which its own webhooks let through.
 type byManager struct{}
 
-// managers is the client of the manager's parts.
+// managers is the client of the manager's parts: it marks what they write to objects.
 type managers struct{ client.Client }
 
+// Create marks the write, and makes it.
 func (m managers) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	return m.Client.Create(context.WithValue(ctx, byManager{}, true), o, opts...)
 }
 
+// Update marks the write, and makes it.
 func (m managers) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	return m.Client.Update(context.WithValue(ctx, byManager{}, true), o, opts...)
 }
 
+// Patch marks the write, and makes it.
 func (m managers) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	return m.Client.Patch(context.WithValue(ctx, byManager{}, true), o, p, opts...)
 }
@@ -178,6 +185,7 @@ func (w *cluster) controllers(ctx context.Context) error {
 	}
 	var own []parts.Controller
 	for _, c := range w.parts.Controllers() {
+		c.Reconciler = heard(c.Name, c.Reconciler, w.warn)
 		if c.Name == parts.Round {
 			w.round = w.add(c)
 			continue
@@ -195,6 +203,35 @@ func (w *cluster) controllers(ctx context.Context) error {
 	}
 	return nil
 }
+
+// heard has a reconciler of Plimsoll's say as a warning what it would log as an error.
+func heard(name string, r reconcile.Reconciler, warn func(string)) reconcile.Reconciler {
+	log := logr.New(errorSink{func(message string, err error) { warn(fmt.Sprintf("%s: %s: %v", name, message, err)) }})
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		return r.Reconcile(logr.NewContext(ctx, log), req)
+	})
+}
+
+// errorSink is a logger that hears errors only.
+type errorSink struct{ say func(string, error) }
+
+// Init does nothing.
+func (errorSink) Init(logr.RuntimeInfo) {}
+
+// Enabled is false: Info is not heard.
+func (errorSink) Enabled(int) bool { return false }
+
+// Info does nothing.
+func (errorSink) Info(int, string, ...any) {}
+
+// Error says what went wrong.
+func (s errorSink) Error(err error, message string, _ ...any) { s.say(message, err) }
+
+// WithValues returns the same logger.
+func (s errorSink) WithValues(...any) logr.LogSink { return s }
+
+// WithName returns the same logger.
+func (s errorSink) WithName(string) logr.LogSink { return s }
 
 // settle runs everything until nothing more happens at this instant: the controllers, a round, Kueue's cycles, over and
 // over.

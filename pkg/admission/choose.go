@@ -24,6 +24,8 @@ type Kueue interface {
 	Takes(w *kueue.Workload, clusterQueue string) bool
 	// Priority returns that of a Workload that holds quota; false for others.
 	Priority(uid types.UID) (int32, bool)
+	// Known says whether a Workload of that name holds quota.
+	Known(w *kueue.Workload) bool
 }
 
 // Waiter is a Workload that holds no quota, with what is remembered of its wait.
@@ -42,6 +44,8 @@ type Waiter struct {
 	Closed map[string]time.Time
 	// Victims are who Kueue was let preempt for it: what of theirs is ending is its own.
 	Victims map[types.UID]bool
+	// Like is what Likeness returned, for ChooseAmong; empty to be like no other.
+	Like string
 }
 
 // Choice is what a Waiter may have now.
@@ -72,7 +76,9 @@ func (d *Decider) Choose(ctx context.Context, s *ledger.Snapshot, k Kueue, w *Wa
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := &chooser{Decider: d, snapshot: s, kueue: k, waiter: w, request: w.Request}
-	return c.choose(ctx)
+	out := c.choose(ctx)
+	c.note(c.own, &out.Decision)
+	return out
 }
 
 // chooser is one Choose.
@@ -93,6 +99,8 @@ type chooser struct {
 	refused *Decision
 	// quotaSays is the first answer that refused quota.
 	quotaSays *quota.Answer
+	// own are the times of the waiter's own at which the choice may change.
+	own ownTimes
 }
 
 // candidates are the options of one podset.
@@ -203,7 +211,7 @@ func (c *chooser) candidate(cand *candidates, t trial) bool {
 		}
 	}
 	if until, ok := c.waiter.Closed[name]; ok && c.request.Now.Before(until) {
-		c.out.Decision.note(until)
+		c.own.closed = append(c.own.closed, name)
 		return false
 	}
 	return true
@@ -343,12 +351,12 @@ func (c *chooser) wait(about asked, dec Decision) {
 			continue
 		}
 		c.out.Waits = append(c.out.Waits, t.standing.Flavor)
-		since, known := c.waiter.Since[t.standing.Flavor]
-		if !known {
-			since = c.request.Now
-		}
-		if until := since.Add(c.patience()); until.After(c.request.Now) {
-			c.out.Decision.note(until)
+		if _, known := c.waiter.Since[t.standing.Flavor]; !known {
+			if c.patience() > 0 {
+				c.out.Decision.note(c.request.Now.Add(c.patience()))
+			}
+		} else if !c.waitedFor(t) {
+			c.own.since = append(c.own.since, t.standing.Flavor)
 		}
 	}
 }

@@ -199,6 +199,7 @@ func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
 type never struct{ asks, looks int }
 
 func (k *never) Priority(types.UID) (int32, bool) { return 0, false }
+func (*never) Known(*kueue.Workload) bool         { return false }
 
 func (k *never) Takes(*kueue.Workload, string) bool { return true }
 

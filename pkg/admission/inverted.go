@@ -18,11 +18,9 @@ func (c *chooser) inverted(ctx context.Context, a *quota.Answer, about asked) {
 	own, lower := ptr.Deref(c.waiter.Workload.Spec.Priority, 0), map[types.UID]bool{}
 	for _, t := range about {
 		for _, n := range t.fits {
-			for _, dev := range n.matching() {
-				for i := range dev.Holders {
-					if p, ok := c.kueue.Priority(dev.Holders[i].Workload); ok && p < own {
-						lower[dev.Holders[i].Workload] = true
-					}
+			for _, holder := range n.holders() {
+				if p, ok := c.kueue.Priority(holder); ok && p < own {
+					lower[holder] = true
 				}
 			}
 		}
@@ -38,6 +36,21 @@ func (c *chooser) inverted(ctx context.Context, a *quota.Answer, about asked) {
 				Message: "the devices would be there without work of lower priority; Kueue has quota for both, and preempts nobody"})
 		}
 	}
+}
+
+// holders returns the Workloads that hold the matching devices.
+func (n *nodeFit) holders() []types.UID {
+	if n.heldBy == nil {
+		n.heldBy = []types.UID{}
+		for _, dev := range n.matching() {
+			for i := range dev.Holders {
+				if w := dev.Holders[i].Workload; !slices.Contains(n.heldBy, w) {
+					n.heldBy = append(n.heldBy, w)
+				}
+			}
+		}
+	}
+	return n.heldBy
 }
 
 // Inverted says whether a decision found devices that it has quota for with work of lower priority.

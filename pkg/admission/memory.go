@@ -204,18 +204,8 @@ func (m *memory) drop(key string) {
 // questionKey names all that a look at a node depends on, beside the node, the classes and the time; false where it cannot be
 // told.
 func questionKey(p *flavors.Policy, ps *PodSet, o flavors.Option) (string, bool) {
-	if ps.asks == "" {
-		raw, err := json.Marshal(struct {
-			Selector    map[string]string
-			Affinity    *corev1.NodeAffinity
-			Tolerations []corev1.Toleration
-			Shape       flavors.Shape
-			Requests    ledger.Amounts
-		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests})
-		if err != nil {
-			return "", false
-		}
-		ps.asks = string(raw)
+	if !ps.told() {
+		return "", false
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s %d %v %d", p.Name, p.Revision, p.Spec.QuotaResource, o.Flavor, o.Variant, ps.Count)
@@ -273,6 +263,24 @@ func (q *question) remember(now *tried, t trial) {
 	now.trial = t
 	now.timeless = len(q.here.changing) == 0 && (s == v1alpha1.StandingFits || s == v1alpha1.StandingBusy || s == v1alpha1.StandingBlocked && len(now.departed) == 0)
 	q.last = now
+}
+
+// told works out what a podset asks for, as a text; false where it cannot be told.
+func (ps *PodSet) told() bool {
+	if ps.asks == "" {
+		raw, err := json.Marshal(struct {
+			Selector    map[string]string
+			Affinity    *corev1.NodeAffinity
+			Tolerations []corev1.Toleration
+			Shape       flavors.Shape
+			Requests    ledger.Amounts
+		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests})
+		if err != nil {
+			return false
+		}
+		ps.asks = string(raw)
+	}
+	return true
 }
 
 func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {

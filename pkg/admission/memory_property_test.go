@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -129,5 +130,57 @@ func TestMemoryIsBounded(t *testing.T) {
 		if _, kept := m.questions[nodeName(i)]; kept != (i >= 6) {
 			t.Errorf("question %d is remembered: %t", i, kept)
 		}
+	}
+}
+
+// TestAlikeWaitersChooseAsIfAlone holds the choices of a pass that remembers against those of one that does not: of waiters many
+// of which ask for the same, each with its own times.
+func TestAlikeWaitersChooseAsIfAlone(t *testing.T) {
+	p := choicePolicy(t, nil)
+	shared := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		d := drawMarket(rt)
+		m := d.build(t, false)
+		if rapid.Bool().Draw(rt, "ages matter") {
+			m.queue("cq", d.nominal, func(q *kueue.ClusterQueue) {
+				q.Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerOrNewerEqualPriority}
+			})
+		}
+		devices, one, other := m.book.Snapshot(), m.snap(t), m.snap(t)
+		old, among := anew(), &Choices{}
+		for i := range rapid.IntRange(2, 10).Draw(rt, "waiters") {
+			w := rapid.SampledFrom(d.asks).Draw(rt, "asks")(m, p)
+			if w.ClusterQueue.Name == "cq" {
+				w.ClusterQueue = m.cq
+			}
+			w.Workload.Name, w.Workload.UID = nodeName(i), types.UID(nodeName(i))
+			w.Workload.CreationTimestamp = metav1.NewTime(after(rapid.SampledFrom([]int{-50, 50}).Draw(rt, "created")))
+			*w.Workload.Spec.Priority = rapid.SampledFrom([]int32{100, 100, 0, 200}).Draw(rt, "priority")
+			w.Since = timesOf([]any{rapid.SampledFrom([]string{"h100", "a100"}).Draw(rt, "waited for"), rapid.SampledFrom([]int{9, 0, -51, -100}).Draw(rt, "since")})
+			w.Closed = timesOf([]any{rapid.SampledFrom([]string{"h100", "a100", "gone"}).Draw(rt, "closed"), rapid.SampledFrom([]int{5, 11, 30}).Draw(rt, "until")})
+			if rapid.IntRange(0, 4).Draw(rt, "has victims") == 0 {
+				w.Victims = map[types.UID]bool{"wl-holder-n0-0": true}
+			}
+			w.Like = w.Likeness()
+			before := len(among.known)
+			got, want := old.ChooseAmong(t.Context(), devices, one, w, among), anew().Choose(t.Context(), devices, other, w)
+			same(rt, got, want)
+			if want.Offer == nil {
+				if before > 0 && len(among.known) == before {
+					shared++
+				}
+				continue
+			}
+			for _, promised := range want.Decision.PodSets {
+				devices = devices.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Name: w.Workload.Name, Workload: w.Workload.UID},
+					Claims(promised, w.Request.podSet(promised.Name).Requests))
+			}
+			one.Take(*got.Offer)
+			other.Take(*want.Offer)
+			among.Forget()
+		}
+	})
+	if shared == 0 {
+		t.Error("no two waiters were alike")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -51,6 +52,8 @@ type nodeFit struct {
 	spans    string
 	// selected are the devices that any of the wants selects, in order.
 	selected []*ledger.Device
+	// heldBy are the Workloads that hold what any of the wants selects, once they were asked for.
+	heldBy []types.UID
 	// err is why the claim's selectors cannot be evaluated.
 	err error
 	// steady says that nothing about the node changes with time alone.

@@ -2,9 +2,9 @@ package admission
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -59,7 +59,11 @@ func cutReasons(r *v1alpha1.DecisionRecord, keep int) {
 	r.Standings = standings
 }
 
+// size returns how many bytes a record has as JSON, or more where that is within maxRecordBytes all the same.
 func size(r *v1alpha1.DecisionRecord) int {
+	if most := sizeAtMost(r); most <= maxRecordBytes {
+		return most
+	}
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return 0
@@ -67,14 +71,49 @@ func size(r *v1alpha1.DecisionRecord) int {
 	return len(raw)
 }
 
+// Bounds of what a record, a standing and a reason take as JSON beside their texts: names of fields, numbers and a time.
+const (
+	recordBytes   = 256
+	standingBytes = 192
+	reasonBytes   = 96
+)
+
+// sizeAtMost bounds size from above.
+func sizeAtMost(r *v1alpha1.DecisionRecord) int {
+	n := recordBytes + textBytes(string(r.Verdict)) + textBytes(r.Policy) + textBytes(r.Revision) + textBytes(string(r.Reason)) + textBytes(r.Message)
+	for i := range r.Standings {
+		s := &r.Standings[i]
+		n += standingBytes + textBytes(s.PodSet) + textBytes(s.Flavor) + textBytes(s.Alternative) + textBytes(string(s.Standing)) + textBytes(s.Quota)
+		for j := range s.Reasons {
+			n += reasonBytes + textBytes(string(s.Reasons[j].Reason)) + textBytes(s.Reasons[j].Message)
+		}
+	}
+	return n
+}
+
+// textBytes bounds what a text takes as JSON: what may have to be escaped takes up to six bytes.
+func textBytes(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if b := s[i]; b < ' ' || b >= 0x7f || b == '"' || b == '\\' || b == '<' || b == '>' || b == '&' {
+			n += 5
+		}
+	}
+	return n
+}
+
 // SameRecord says that two records tell the same, time and ledger version aside.
 func SameRecord(a, b *v1alpha1.DecisionRecord) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	x, y := *a, *b
-	x.Time, y.Time, x.LedgerVersion, y.LedgerVersion = metav1.Time{}, metav1.Time{}, 0, 0
-	return apiequality.Semantic.DeepEqual(x, y)
+	return a.Verdict == b.Verdict && a.Reason == b.Reason && a.Message == b.Message && a.Policy == b.Policy && a.Revision == b.Revision &&
+		slices.EqualFunc(a.Standings, b.Standings, sameStanding)
+}
+
+func sameStanding(a, b v1alpha1.FlavorStanding) bool {
+	return a.PodSet == b.PodSet && a.Flavor == b.Flavor && a.Alternative == b.Alternative && a.Standing == b.Standing &&
+		a.Nodes == b.Nodes && a.Devices == b.Devices && a.Quota == b.Quota && slices.Equal(a.Reasons, b.Reasons)
 }
 
 // Push makes r the record of a status, and the one before it the newest of its history where verdict or reason differ.

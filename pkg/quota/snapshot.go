@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,6 +33,8 @@ type Snapshot struct {
 	// held says of the Workloads whose holding changed in this copy whether they hold quota now.
 	held  map[types.UID]bool
 	takes int
+	// active are the queues that take Workloads, once somebody was looked for in them.
+	active []*schdcache.ClusterQueueSnapshot
 	// intact is the state of Kueue's snapshot since the last take, to go back to. Nil until it is needed.
 	intact *state
 }
@@ -89,6 +92,9 @@ func (s *Snapshot) StrictFIFO(clusterQueue string) bool {
 	return q != nil && q.Spec.QueueingStrategy == kueue.StrictFIFO
 }
 
+// Known says whether a Workload of the same name holds quota in an active queue, with what was taken in this copy.
+func (s *Snapshot) Known(w *kueue.Workload) bool { return s.find(workload.Key(w)) != nil }
+
 // Holds says whether a Workload holds quota, in whichever queue, with what was taken in this copy.
 func (s *Snapshot) Holds(uid types.UID) bool {
 	if held, changed := s.held[uid]; changed {
@@ -144,7 +150,10 @@ func (s *Snapshot) remove(w *workload.Info) {
 
 // find returns a Workload that holds quota in an active queue, or nil.
 func (s *Snapshot) find(key workload.Reference) *workload.Info {
-	for _, q := range s.kueue.ClusterQueues() {
+	if s.active == nil { // which queues there are does not change in a copy
+		s.active = slices.Collect(maps.Values(s.kueue.ClusterQueues()))
+	}
+	for _, q := range s.active {
 		if w, ok := q.Workloads[key]; ok {
 			return w
 		}

@@ -37,6 +37,9 @@ type Input struct {
 	Claims []resourcev1.ResourceClaim
 	// Checks are the names of the ClusterQueue's admission checks that are Plimsoll's. Nil means not known.
 	Checks []string
+	// Quota is the quotaResource of the ClusterQueue's policy; "" where it was not read. It is what Kueue charges for plain
+	// extended resources, which nobody writes a charge for.
+	Quota corev1.ResourceName
 }
 
 // Management says whether Plimsoll has a say about a Workload.
@@ -86,7 +89,8 @@ func (in *Input) ClusterQueue() string {
 }
 
 // QuotaResource returns the resource under which the Workload is charged for devices, or "" where it is charged for
-// none. It is the one that the charge was written to as overhead, which a RuntimeClass uses for machine resources only.
+// none. It is the one that the charge was written to as overhead, which a RuntimeClass uses for machine resources only;
+// the policy's where no charge was written.
 func (in *Input) QuotaResource() corev1.ResourceName {
 	var names []corev1.ResourceName
 	for i := range in.Workload.Spec.PodSets {
@@ -97,7 +101,7 @@ func (in *Input) QuotaResource() corev1.ResourceName {
 		}
 	}
 	if len(names) == 0 {
-		return ""
+		return in.Quota
 	}
 	return slices.Min(names)
 }

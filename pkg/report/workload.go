@@ -87,20 +87,28 @@ func (in *Input) admission(e *Entry) {
 	e.Admissions = append(e.Admissions, a)
 }
 
+// Standings lists a record's standings. A nil record has none.
+func Standings(r *v1alpha1.DecisionRecord) []Standing {
+	out := []Standing{}
+	if r == nil {
+		return out
+	}
+	for i := range r.Standings {
+		s := &r.Standings[i]
+		told := Standing{
+			PodSet: s.PodSet, Flavor: s.Flavor, Alternative: s.Alternative, Standing: s.Standing, Quota: s.Quota, Reasons: []StandingReason{},
+		}
+		for _, why := range s.Reasons {
+			told.Reasons = append(told.Reasons, StandingReason(why))
+		}
+		out = append(out, told)
+	}
+	return out
+}
+
 // decisions fills in what the record says.
 func (e *Entry) decisions(in *Input) {
-	if r := in.record(); r != nil {
-		for i := range r.Standings {
-			s := &r.Standings[i]
-			out := Standing{
-				PodSet: s.PodSet, Flavor: s.Flavor, Alternative: s.Alternative, Standing: s.Standing, Quota: s.Quota, Reasons: []StandingReason{},
-			}
-			for _, why := range s.Reasons {
-				out.Reasons = append(out.Reasons, StandingReason(why))
-			}
-			e.Standings = append(e.Standings, out)
-		}
-	}
+	e.Standings = Standings(in.record())
 	for _, h := range in.Placement.Status.History {
 		d := Decision{At: clockOf(in.Start, h.Time.Time), Verdict: h.Verdict, Message: h.Message}
 		if h.Reason != "" {

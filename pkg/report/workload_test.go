@@ -298,6 +298,38 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+func TestCharged(t *testing.T) {
+	plain := func(wl *kueue.Workload) {
+		wl.Spec.PodSets[0].Template.Spec.Overhead = nil
+		wl.Status.Admission.PodSetAssignments[0].Flavors["cpu"] = "cpus"
+	}
+	type want struct{ charged, flavors map[string]string }
+	for name, c := range map[string]struct {
+		in   Input
+		want want
+	}{
+		"a written charge says under which name": {
+			Input{Workload: workload(reserved(at(1)), admitted(at(2))), Quota: "other"},
+			want{map[string]string{"gpus": "2"}, map[string]string{"main": "a100"}},
+		},
+		"a plain extended resource is charged under the policy's name": {
+			Input{Workload: workload(reserved(at(1)), admitted(at(2)), plain), Quota: "gpus"},
+			want{map[string]string{"gpus": "2"}, map[string]string{"main": "a100"}},
+		},
+		"without device quota nothing is charged, and the flavor is that of cpu": {
+			Input{Workload: workload(reserved(at(1)), admitted(at(2)), plain), Quota: "other"},
+			want{map[string]string{}, map[string]string{"main": "cpus"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := Workload(c.in)
+			if diff := cmp.Diff(c.want, want{e.Charged, e.Flavors}, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestEntryAsJSON(t *testing.T) {
 	placement := promise()
 	placement.Spec.PodSets[0].Nodes = placement.Spec.PodSets[0].Nodes[:1]

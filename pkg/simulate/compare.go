@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -15,7 +16,8 @@ import (
 // Comparison sets two runs beside each other.
 type Comparison struct {
 	Version int `json:"version"`
-	// Ended is when each run ended. Waits of what never started and device-hours depend on it.
+	// Ended is when each run ended. The figures of both are until the later of the two: a run that ended before, ended
+	// because nothing changed any more.
 	Ended Ends `json:"ended"`
 	// Tenants are sorted by ClusterQueue and flavor; the row over all flavors comes first.
 	Tenants []Tenant `json:"tenants"`
@@ -68,6 +70,7 @@ func Compare(before, after *Result, tenants ...string) *Comparison {
 	wanted := func(clusterQueue string) bool { return len(tenants) == 0 || slices.Contains(tenants, clusterQueue) }
 	c := &Comparison{Version: Version, Ended: Ends{before.end(), after.end()}, Tenants: []Tenant{}, Changed: []Change{}}
 
+	before, after = before.until(max(before.Ended, after.Ended)), after.until(max(before.Ended, after.Ended))
 	old, now := before.count(), after.count()
 	all := maps.Clone(old)
 	maps.Copy(all, now)
@@ -81,6 +84,13 @@ func Compare(before, after *Result, tenants ...string) *Comparison {
 	}
 	c.changes(before, after, wanted)
 	return c
+}
+
+// until returns the result as if the run had gone on, without anything that changed.
+func (r *Result) until(end time.Duration) *Result {
+	out := *r
+	out.Ended = end
+	return &out
 }
 
 // JSON returns the comparison as indented JSON that ends in a line break.

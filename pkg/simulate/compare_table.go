@@ -9,6 +9,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 )
 
+const weightLine = "weight"
+
 // figureLines are the lines of the table for each tenant and flavor, in their order. An empty text is one that there is
 // nothing to say about.
 var figureLines = []struct {
@@ -22,7 +24,7 @@ var figureLines = []struct {
 	{"longest wait", func(f *Figures) string { return clockText(f.LongestWait) }},
 	{"device-hours", func(f *Figures) string { return f.DeviceHours.String() }},
 	{"share of device-hours", func(f *Figures) string { return percent(f.DeviceShare) }},
-	{"weight", func(f *Figures) string {
+	{weightLine, func(f *Figures) string {
 		if f.Weight == nil {
 			return ""
 		}
@@ -41,7 +43,8 @@ var figureLines = []struct {
 // Table prints the comparison for people, in lines of at most 110 characters: the figures of each tenant over all
 // flavors and on each, then the workloads that changed. It fails only where w does.
 func (c *Comparison) Table(w io.Writer) error {
-	intro := fmt.Sprintf("Simulated %s before and %s after. What still waits has waited until then.\n\n", c.Ended.Before, c.Ended.After)
+	intro := fmt.Sprintf("Simulated %s before and %s after; figures are until %s. What still waits has waited until then.\n\n",
+		c.Ended.Before, c.Ended.After, max(c.Ended.Before, c.Ended.After))
 	if _, err := io.WriteString(w, intro); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
@@ -67,6 +70,9 @@ func (c *Comparison) figures() *grid {
 			flavor = "(all)"
 		}
 		for _, l := range figureLines {
+			if l.name == weightLine && t.Flavor != "" {
+				continue // it is the same on every flavor
+			}
 			before, after := l.text(&t.Before), l.text(&t.After)
 			if before != "" || after != "" {
 				g.row(t.ClusterQueue, flavor, l.name, before, after, signed(l.text(&t.Difference)))

@@ -157,6 +157,21 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+func TestARunThatEndedBeforeWentOnUnchanged(t *testing.T) {
+	short, long := result(1800, job("team-a", "x", 0), ran(job("team-a", "y", 0), 0, "h100", 1, -1)), result(3600)
+	for name, got := range map[string]Figures{
+		"before": Compare(short, long).row(t, "team-a", "").Before,
+		"after":  Compare(long, short).row(t, "team-a", "").After,
+	} {
+		if *got.LongestWait != 3600 || got.DeviceHours != 3600 {
+			t.Errorf("%s: longest wait %s and %s device-hours, want 3600s and 1.00", name, got.LongestWait, got.DeviceHours)
+		}
+	}
+	if short.Ended.Seconds() != 1800 {
+		t.Errorf("the result was changed: it ended at %s", short.Ended)
+	}
+}
+
 func TestWeightZeroHasNoShareByWeight(t *testing.T) {
 	r := result(3600, ran(job("team-a", "x", 0), 0, "h100", 1, -1))
 	r.Shares[0].Weight, r.Shares[0].Share = "0", unlimited
@@ -242,14 +257,14 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-const comparisonTable = `Simulated 100s before and 200s after. What still waits has waited until then.
+const comparisonTable = `Simulated 100s before and 200s after; figures are until 200s. What still waits has waited until then.
 
 CLUSTERQUEUE  FLAVOR  FIGURE                          BEFORE  AFTER   DIFFERENCE
 team-a        (all)   admitted                        0       1       +1
 team-a        (all)   waiting                         1       0       -1
-team-a        (all)   mean wait                       100s    40s     -60s
-team-a        (all)   p95 wait                        100s    40s     -60s
-team-a        (all)   longest wait                    100s    40s     -60s
+team-a        (all)   mean wait                       200s    40s     -160s
+team-a        (all)   p95 wait                        200s    40s     -160s
+team-a        (all)   longest wait                    200s    40s     -160s
 team-a        (all)   device-hours                    0.00    1.60    +1.60
 team-a        (all)   share of device-hours           -       100.0%  -
 team-a        (all)   weight                          1       1       0

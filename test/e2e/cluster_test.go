@@ -44,20 +44,34 @@ type cluster struct {
 	client.Client
 }
 
-// startCluster starts a lab with the sample cluster; it is stopped when the container's specs have run.
+// startCluster returns a lab with the sample cluster, as new, for the specs of one container.
 func startCluster(ctx context.Context) *cluster {
 	GinkgoHelper()
-	l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Manager: true, Plimsoll: true})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(l.Stop)
-	Expect(l.Apply(ctx, "../../examples/queues", "../../examples/cluster")).To(Succeed())
-	c := &cluster{Lab: l, Client: clientFor(l.Admin())}
-	Eventually(func(g Gomega) {
-		cq := &kueue.ClusterQueue{}
-		g.Expect(c.Get(ctx, client.ObjectKey{Name: teamA}, cq)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive)).To(BeTrue())
-	}).Should(Succeed())
+	c := takeOver(ctx)
+	if c == nil {
+		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Manager: true, Plimsoll: true})
+		Expect(err).NotTo(HaveOccurred())
+		c = &cluster{Lab: l, Client: clientFor(l.Admin())}
+		left = &estate{cluster: c, spoilt: true}
+		Expect(l.Apply(ctx, "../../examples/queues", "../../examples/cluster")).To(Succeed())
+		c.expectActive(ctx)
+		leave(ctx, c)
+	}
+	c.expectActive(ctx)
 	return c
+}
+
+// expectActive waits until the queues are at work.
+func (c *cluster) expectActive(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		for _, name := range []string{teamA, teamB} {
+			cq := &kueue.ClusterQueue{}
+			g.Expect(c.Get(ctx, client.ObjectKey{Name: name}, cq)).To(Succeed())
+			g.Expect(meta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive)).To(BeTrue())
+		}
+	}).WithTimeout(late).Should(Succeed())
+	c.expectFree(ctx)
 }
 
 func clientFor(cfg *rest.Config) client.Client {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -52,6 +53,15 @@ const (
 type outage struct {
 	node     string
 	from, to time.Time
+	// known is when the manager was first seen to know of it; zero for never.
+	known time.Time
+}
+
+// tells says whether a record names an outage as a reason.
+func (o *outage) tells(record *v1alpha1.DecisionRecord) bool {
+	text, err := json.Marshal(record)
+	return err == nil && (strings.Contains(string(text), "node "+o.node+" is cordoned") ||
+		strings.Contains(string(text), "node "+o.node+": ") && strings.Contains(string(text), "has taint"))
 }
 
 // done returns how many Jobs of a mixed load have completed. It expects that none has failed.
@@ -109,7 +119,8 @@ func (c *cluster) taintPool(ctx context.Context, node string, taints ...resource
 	}
 }
 
-// settling is how long after a node was taken away what it held is being placed anew.
+// settling is how long after a node was taken away what it held is being placed anew, at least: on a busy machine it is until
+// the manager is seen to know.
 const settling = 5 * time.Second
 
 // past is what had become of one Workload up to a moment.
@@ -134,14 +145,14 @@ func (p *past) happened(at time.Time, outages []outage) bool {
 			return false
 		}
 		// what had no place yet may have been offered that node, or what a pod from that node was then given instead
-		return slices.Contains(p.places, o.node) || len(p.places) == 0 && p.opened.Before(o.from.Add(settling))
+		return slices.Contains(p.places, o.node) || len(p.places) == 0 && (p.opened.Before(o.from.Add(settling)) || p.opened.Before(o.known))
 	})
 }
 
 // evictions returns what was evicted, by anyone, although nothing had happened to it, and what was for a node that was taken
 // away.
 func evictions(h *history, outages []outage) (unexplained, explained []string) {
-	pasts := map[string]*past{}
+	pasts, outages := map[string]*past{}, slices.Clone(outages)
 	of := func(namespace, name string) *past {
 		key := namespace + "/" + name
 		if pasts[key] == nil {
@@ -161,6 +172,11 @@ func evictions(h *history, outages []outage) (unexplained, explained []string) {
 			if o.Spec.Key != nil {
 				slots, _ := promisedOn(o)
 				p.places = slices.Sorted(maps.Keys(slots))
+			}
+			for i := range outages {
+				if x := &outages[i]; x.known.IsZero() && seen.After(x.from) && o.Status.Record != nil && x.tells(o.Status.Record) {
+					x.known = seen
+				}
 			}
 			if o.Status.Retry != nil {
 				p.why = string(o.Status.Retry.Reason) + ": " + o.Status.Retry.Message
@@ -306,6 +322,11 @@ func (c *cluster) runMixed(ctx context.Context, at map[int]func()) {
 		}
 		Expect(c.Create(ctx, m.object())).To(Succeed())
 	}
+	Eventually(func(g Gomega) { // before a manager is killed: one that comes while nobody steers it is evicted for that
+		list := &kueue.WorkloadList{}
+		g.Expect(c.List(ctx, list)).To(Succeed())
+		g.Expect(len(list.Items)).To(BeNumerically(">=", mixedJobs))
+	}).WithTimeout(late).Should(Succeed())
 
 	outages := []outage{{node: "h100-1"}, {node: "h100-2"}}
 	steps := map[int]func(){
@@ -398,9 +419,15 @@ var _ = Describe("Sixty mixed Jobs of three tenants", Ordered, ContinueOnFailure
 		} {
 			versions = append(versions, version{revision: uint64(i), object: o, seen: at.Add(time.Duration(i+1) * time.Millisecond)}) //nolint:gosec // small
 		}
+		told := placed("told", "stays")
+		told.Status.Record = &v1alpha1.DecisionRecord{Message: "node gone is cordoned"}
+		opened := func(wl *kueue.Workload) { wl.Annotations = map[string]string{v1alpha1.AllowedFlavorsAnnotation: "f"} }
+		for i, o := range []client.Object{workload("stale", opened), told, workload("fresh", opened), workload("stale", nonce), workload("fresh", nonce)} {
+			versions = append(versions, version{revision: uint64(100 + i), object: o, seen: at.Add(2*settling + time.Duration(i)*time.Millisecond)}) //nolint:gosec // small
+		}
 		unexplained, explained := evictions(&history{versions: versions}, []outage{{node: "gone", from: at, to: at.Add(time.Minute)}})
-		Expect(unexplained).To(ConsistOf(ContainSubstring("ns/runs"), ContainSubstring("ns/elsewhere")))
-		Expect(explained).To(ConsistOf(ContainSubstring("ns/there")))
+		Expect(unexplained).To(ConsistOf(ContainSubstring("ns/runs"), ContainSubstring("ns/elsewhere"), ContainSubstring("ns/fresh")))
+		Expect(explained).To(ConsistOf(ContainSubstring("ns/there"), ContainSubstring("ns/stale")))
 	})
 
 	It("are told apart: who was unschedulable for long", func() {

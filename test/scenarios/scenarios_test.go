@@ -70,7 +70,7 @@ func run(t *testing.T, folder string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := simulate.Run(context.Background(), in, simulate.Options{Warn: func(s string) { t.Log(s) }})
+	r, err := simulate.Run(context.Background(), in, simulate.Options{Warn: func(s string) { t.Error(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

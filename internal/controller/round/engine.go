@@ -60,6 +60,10 @@ type Engine struct {
 	inputs int64
 	// memo keeps the last decision on each Workload, so that nothing is decided twice on the same input.
 	memo map[types.UID]remembered
+	// still holds the Workloads that hold quota for which nothing is to be done until they or their promise change.
+	still map[types.UID]settled
+	// asked keeps what choices for each Workload that waits were made on.
+	asked map[types.UID]*gathered
 	// written holds the keys of promises that were written and have not come back on the watch yet.
 	written map[types.UID]*v1alpha1.PlacementKey
 	// offers holds what Kueue has not taken yet; last is what the last offers were made on.
@@ -97,6 +101,10 @@ type round struct {
 	inputs   int64
 	queues   map[types.NamespacedName]*policies.Managed
 	waiters  []waiting
+	// asIs is what Kueue knows, once it was asked for.
+	asIs *quota.Snapshot
+	// promises are the Placements that promise something, by Workload, as they were when the round began.
+	promises map[types.UID]*v1alpha1.Placement
 	// spoken are, by Workload, who Kueue was let preempt for it.
 	spoken map[types.UID][]types.UID
 	// due is when a record may be written that is not worth writing yet; zero for none.
@@ -118,15 +126,10 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	e.Store.Deciding.Lock()
 	defer e.Store.Deciding.Unlock()
 	r.snapshot = e.Book.Snapshot()
-	list := &kueue.WorkloadList{}
-	if err := e.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return reconcile.Result{}, fmt.Errorf("list workloads: %w", err)
+	workloads, err := r.gather(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	workloads := make([]*kueue.Workload, len(list.Items))
-	for i := range list.Items {
-		workloads[i] = &list.Items[i]
-	}
-	slices.SortFunc(workloads, firstComeFirstServed)
 	if err := r.victims(ctx, workloads); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -134,6 +137,10 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	var failed []error
 	for _, wl := range workloads {
 		if wl.DeletionTimestamp != nil {
+			continue
+		}
+		if r.isSettled(wl) {
+			managed++
 			continue
 		}
 		if !finished(wl) && r.carries(ctx, wl) {
@@ -160,9 +167,9 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return reconcile.Result{RequeueAfter: r.next}, nil
 }
 
-// firstComeFirstServed puts those that hold quota first, in order of reservation; then by priority, creation and name.
-func firstComeFirstServed(a, b *kueue.Workload) int {
-	x, y := reservedAt(a), reservedAt(b)
+// firstComeFirstServed puts those that hold quota first, in order of reservation, which were made at x and y; then by priority,
+// creation and name.
+func firstComeFirstServed(a, b *kueue.Workload, x, y int64) int {
 	if (x == 0) != (y == 0) {
 		return cmp.Compare(y, x)
 	}
@@ -215,7 +222,7 @@ func (r *round) forget(workloads []*kueue.Workload) {
 	r.forgetSlices()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.memo)+len(r.written) <= 2*len(workloads)+64 {
+	if len(r.memo)+len(r.written)+len(r.asked)+len(r.still) <= 4*len(workloads)+64 {
 		return
 	}
 	exists := map[types.UID]bool{}
@@ -225,6 +232,16 @@ func (r *round) forget(workloads []*kueue.Workload) {
 	for uid := range r.memo {
 		if !exists[uid] {
 			delete(r.memo, uid)
+		}
+	}
+	for uid := range r.asked {
+		if !exists[uid] {
+			delete(r.asked, uid)
+		}
+	}
+	for uid := range r.still {
+		if !exists[uid] {
+			delete(r.still, uid)
 		}
 	}
 	for uid := range r.written {
@@ -340,7 +357,7 @@ func (r *round) victims(ctx context.Context, workloads []*kueue.Workload) error 
 		waits[wl.UID] = !finished(wl) && wl.DeletionTimestamp == nil
 	}
 	list := &v1alpha1.PlacementList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.MatchingFields{observe.PlacementUse: observe.Victims}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list placements: %w", err)
 	}
 	for i := range list.Items {

@@ -61,14 +61,7 @@ func newBench(t *testing.T, nodes map[string]string, change func(*kueue.ClusterQ
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
 		utilruntime.Must(add(scheme))
 	}
-	byController := func(o client.Object) []string {
-		if uid := observe.ControllerOf(o); uid != "" {
-			return []string{string(uid)}
-		}
-		return nil
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Placement{}, &kueue.Workload{}, &corev1.Node{}).WithReturnManagedFields().
-		WithIndex(&corev1.Pod{}, observe.PodByController, byController).
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Placement{}, &kueue.Workload{}, &corev1.Node{}).WithReturnManagedFields().
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				if o.GetUID() == "" {
@@ -97,7 +90,11 @@ func newBench(t *testing.T, nodes map[string]string, change func(*kueue.ClusterQ
 				b.writes = append(b.writes, "apply "+sub)
 				return c.SubResource(sub).Apply(ctx, o, opts...)
 			},
-		}).Build()
+		})
+	for _, i := range observe.Indexes() {
+		builder = builder.WithIndex(i.Object, i.Field, i.Of)
+	}
+	c := builder.Build()
 	matcher := flavors.NewMatcher()
 	book := ledger.New()
 	quotas, err := quota.New(quota.Options{})

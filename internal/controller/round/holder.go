@@ -130,6 +130,9 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 		return nil
 	}
 	if c.State == kueue.CheckStateReady {
+		if len(c.PodSetUpdates) > 0 && done(placement) {
+			r.settle(wl, placement)
+		}
 		return r.reserved(ctx, wl, placement)
 	}
 	// One that is admitted came from another check of ours, or from before the queue had none: its pods use the promise.
@@ -154,8 +157,7 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 
 // reserved says in the status that a promise is kept, and ends what was remembered of the wait.
 func (r *round) reserved(ctx context.Context, wl *kueue.Workload, placement *v1alpha1.Placement) error {
-	s := &placement.Status
-	if meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PlacementReserved) && len(s.Waits)+len(s.Closed)+len(s.Victims) == 0 {
+	if done(placement) {
 		return nil
 	}
 	return r.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
@@ -169,6 +171,12 @@ func (r *round) reserved(ctx context.Context, wl *kueue.Workload, placement *v1a
 			}
 		}
 	})
+}
+
+// done says that the status of a promise that is kept has nothing left of the wait.
+func done(placement *v1alpha1.Placement) bool {
+	s := &placement.Status
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PlacementReserved) && len(s.Waits)+len(s.Closed)+len(s.Victims) == 0
 }
 
 // awaited looks at a promise that may count on what is ending or was lost within the grace. done is false where all of it

@@ -73,10 +73,11 @@ func (r *round) offer(ctx context.Context) error {
 		return nil
 	}
 	r.forgetOffers()
-	kueueNow, err := r.Quota.Snapshot()
+	kueueNow, err := r.kueueNow()
 	if err != nil {
 		return fmt.Errorf("take quota snapshot: %w", err)
 	}
+	r.asIs = nil // from here on it is a working copy
 	if r.Store.Offers == nil {
 		r.Store.Offers = map[types.UID]placements.Offer{}
 	}
@@ -160,6 +161,8 @@ type turns struct {
 	// waiting and inverted count those that wait, by reason, and of them those that lower priority keeps waiting.
 	waiting  map[v1alpha1.Reason]int
 	inverted int
+	// among are the choices of this pass so far.
+	among admission.Choices
 }
 
 // next is one waiter's turn.
@@ -188,8 +191,9 @@ func (t *turns) next(ctx context.Context, w *waiting) error {
 	if err != nil {
 		return err
 	}
-	choice := t.Decider.Choose(ctx, t.devices, t.quota, asks)
+	choice := t.Decider.ChooseAmong(ctx, t.devices, t.quota, asks, &t.among)
 	if unread != nil { // a choice without a flavor's labels is none
+		t.among.Forget()
 		return unread
 	}
 	t.Metrics.Decisions.WithLabelValues(string(choice.Decision.Verdict), string(choice.Decision.Reason)).Inc()
@@ -214,41 +218,6 @@ func inNamespace(head string, wl *kueue.Workload) string {
 	return ""
 }
 
-// asks gathers what a choice needs. What cannot be read while it is made is put into unread.
-func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission.Waiter, error) {
-	requests := Requests{Client: t.Client, Policies: t.Policies}
-	req, err := requests.Of(ctx, t.now, w.workload, w.managed.Policy)
-	if err != nil {
-		return nil, err
-	}
-	asks := waiterOf(req, w.workload, w.managed, w.placement)
-	asks.Lookup = requests.flavor(ctx, unread)
-	if asks.Overhead, err = t.Policies.Overheads(ctx, w.workload); err != nil {
-		return nil, err
-	}
-	return asks, nil
-}
-
-// waiterOf joins a Request with what is remembered of the wait.
-func waiterOf(req *admission.Request, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) *admission.Waiter {
-	w := &admission.Waiter{
-		Request: req, Workload: wl, ClusterQueue: m.ClusterQueue,
-		Since: map[string]time.Time{}, Closed: map[string]time.Time{}, Victims: map[types.UID]bool{},
-	}
-	if placement != nil {
-		for _, x := range placement.Status.Waits {
-			w.Since[x.Flavor] = x.Since.Time
-		}
-		for _, x := range placement.Status.Closed {
-			w.Closed[x.Flavor] = x.Until.Time
-		}
-		for _, uid := range placement.Status.Victims {
-			w.Victims[types.UID(uid)] = true
-		}
-	}
-	return w
-}
-
 // take takes an offer from the working copies.
 func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Choice) {
 	offer := placements.Offer{Holder: ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}}
@@ -262,6 +231,7 @@ func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Ch
 	t.devices = t.devices.With(offer.Holder, offer.Claims)
 	t.Store.Offers[wl.UID] = offer
 	t.quota.Take(*c.Offer)
+	t.among.Forget()
 }
 
 // forgetTaken drops what was offered to those that wait, which are offered it anew, and to those that are not about to be
@@ -305,7 +275,7 @@ func (t *turns) write(ctx context.Context, w *waiting, c *admission.Choice) erro
 		faultpoint.Reach(log.FromContext(ctx), faultpoint.AfterRemember)
 	}
 	if !c.Open() {
-		if p.Steered(wl) && len(flavors.AllowedOf(wl)) == 0 {
+		if t.closedAlready(w) {
 			return nil
 		}
 		_, err := t.Writer.Steer(ctx, wl, p, flavors.Plan{})
@@ -356,9 +326,13 @@ func (t *turns) remember(w *waiting, c *admission.Choice) func(*v1alpha1.Placeme
 		}
 		return news
 	}
+	if len(c.Waits)+len(victims) == 0 {
+		return nil
+	}
 	old := &v1alpha1.PlacementStatus{}
 	if w.placement != nil {
-		old = w.placement.Status.DeepCopy()
+		s := &w.placement.Status
+		old.Waits, old.Victims = slices.Clip(s.Waits), slices.Clip(s.Victims) // add only appends
 	}
 	if !add(old) {
 		return nil
@@ -477,10 +451,20 @@ func (r *round) forgetOffers() {
 	}
 }
 
+// kueueNow returns a copy of what Kueue knows in which nothing was taken, the same one for as long as that does not change.
+func (r *round) kueueNow() (*quota.Snapshot, error) {
+	if r.asIs != nil && r.asIs.Version == r.Quota.Version() {
+		return r.asIs, nil
+	}
+	var err error
+	r.asIs, err = r.Quota.Snapshot()
+	return r.asIs, err
+}
+
 // halves adds to a decision on a Workload that holds quota what Kueue would say of each flavor: a shortage of devices and
 // one of quota are two things. It is for the record alone.
 func (r *round) halves(ctx context.Context, wl *kueue.Workload, m *policies.Managed, req *admission.Request, dec *admission.Decision) {
-	snapshot, err := r.Quota.Snapshot()
+	snapshot, err := r.kueueNow()
 	if err != nil {
 		log.FromContext(ctx).V(2).Info("Left the quota out of a record", "why", err.Error())
 		return

@@ -52,6 +52,7 @@ func (r *round) recordWith(ctx context.Context, wl *kueue.Workload, p *flavors.P
 			return nil
 		}
 	}
+	rec = rec.DeepCopy() // what is written must not share memory with a choice that others share
 	if placement == nil {
 		if placement, err = r.Store.Ensure(ctx, wl); err != nil {
 			return err

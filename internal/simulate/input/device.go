@@ -1,9 +1,9 @@
 package input
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
 )
@@ -111,22 +111,33 @@ func checkSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 	return append(errs, checkReach(&s.Spec, spec)...)
 }
 
-// checkReach holds a server's rule that a slice says in exactly one way which nodes reach its devices; one that has
-// counters alone needs none.
+// checkReach holds a server's rule that a slice, or else each of its devices, says in exactly one way which nodes reach
+// it.
 func checkReach(s *resourcev1.ResourceSliceSpec, spec *field.Path) field.ErrorList {
+	perDevice := ptr.Deref(s.PerDeviceNodeSelection, false)
+	if n := count(s.NodeName != nil, s.NodeSelector != nil, ptr.Deref(s.AllNodes, false), perDevice); n != 1 {
+		return field.ErrorList{field.Invalid(spec, n, "must have exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection")}
+	}
+	var errs field.ErrorList
+	for i, d := range s.Devices {
+		n := count(d.NodeName != nil, d.NodeSelector != nil, ptr.Deref(d.AllNodes, false))
+		at := spec.Child("devices").Index(i)
+		switch {
+		case perDevice && n != 1:
+			errs = append(errs, field.Invalid(at, n, "must have exactly one of nodeName, nodeSelector and allNodes, for perDeviceNodeSelection"))
+		case !perDevice && n != 0:
+			errs = append(errs, field.Invalid(at, n, "must not say which nodes reach it without perDeviceNodeSelection"))
+		}
+	}
+	return errs
+}
+
+func count(facts ...bool) int {
 	n := 0
-	for _, given := range []bool{
-		s.NodeName != nil && *s.NodeName != "", s.NodeSelector != nil && !isEmpty(s.NodeSelector),
-		s.AllNodes != nil && *s.AllNodes, s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection,
-	} {
-		if given {
+	for _, fact := range facts {
+		if fact {
 			n++
 		}
 	}
-	if n == 1 {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(spec, n, "must have exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection")}
+	return n
 }
-
-func isEmpty(s *corev1.NodeSelector) bool { return len(s.NodeSelectorTerms) == 0 }

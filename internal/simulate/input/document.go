@@ -60,7 +60,9 @@ func (e *entry) source() string { return fmt.Sprintf("%s:%d", e.file, e.line()) 
 func (e *entry) wrong(field, text string) fault {
 	for i := len(e.set) - 1; i >= 0; i-- {
 		if within(field, e.set[i].field) {
-			return fault{file: "--set " + e.set[i].argument, object: e.String(), field: field, text: text}
+			f := ofSetting(e.set[i].argument)
+			f.object, f.field, f.text = e.String(), field, text
+			return f
 		}
 	}
 	return fault{file: e.file, line: e.lineOf(field), object: e.String(), field: field, text: text}

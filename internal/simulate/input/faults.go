@@ -58,6 +58,14 @@ func compareFaults(a, b fault) int {
 		cmp.Compare(a.field, b.field), cmp.Compare(a.text, b.text))
 }
 
+// ofSetting is a fault of a --set.
+func ofSetting(argument string) fault {
+	if quoted := short(argument); len(argument) > shownValue {
+		argument = quoted
+	}
+	return fault{file: "--set " + argument}
+}
+
 func (r *reader) fault(f fault) {
 	if len(r.faults) >= keptFaults {
 		r.dropped++

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -29,7 +30,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("both or neither: %v %v", in, err)
 		}
 		for _, line := range strings.Split(refusals(t, err), "\n") {
-			if err != nil && (line == "" || oneLine(line) != line) {
+			if err != nil && (line == "" || len(line) > 2100 || strings.IndexFunc(line, unicode.IsControl) >= 0) {
 				t.Errorf("not a line: %q", line)
 			}
 		}

@@ -1,11 +1,16 @@
 package input
 
 import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -321,5 +326,75 @@ func TestConfiguration(t *testing.T) {
 	}
 	if in := read(t, Options{}, ""); in.Kueue != nil {
 		t.Error("a Configuration out of nothing")
+	}
+}
+
+// TestExamples reads the examples, which a server takes, as strictly as can be.
+func TestExamples(t *testing.T) {
+	var files []File
+	err := filepath.WalkDir("../../../examples", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "expected.yaml" {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files = append(files, File{Name: filepath.Base(name), Data: data})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := Read(files, Options{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Objects) < 50 || len(in.Warnings) > 0 {
+		t.Errorf("%d objects of %d files, %q", len(in.Objects), len(files), in.Warnings)
+	}
+}
+
+// TestWhatWasReadIsReadAgain writes a cluster as kubectl would dump it: a second reading changes nothing.
+func TestWhatWasReadIsReadAgain(t *testing.T) {
+	text := base + job("train", at("1m")) + `---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: w, namespace: team-a}
+spec: {queueName: main, podSets: [{name: main, count: 1, template: {spec: {containers: [{name: main, image: train}]}}}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: all}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {name: racks}
+spec: {levels: [{nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: team-a}
+spec: {containers: [{name: main, image: train}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, namespace: team-a}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Placement
+metadata: {name: w, namespace: team-a}
+`
+	first := read(t, Options{}, text)
+	var items []any
+	for _, o := range first.Objects {
+		items = append(items, o.Object)
+	}
+	dump, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := read(t, Options{Strict: true}, string(dump))
+	ignoreSource := cmpopts.IgnoreFields(Object{}, "Source")
+	if diff := cmp.Diff(first.Objects, again.Objects, ignoreSource); diff != "" {
+		t.Error(diff)
 	}
 }

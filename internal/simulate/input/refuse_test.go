@@ -168,6 +168,11 @@ func TestObjectsAreRefused(t *testing.T) {
 			"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: one}\nspec: {driver: gpu.nvidia.com, pool: {name: one, generation: 1, resourceSliceCount: 1}}\n",
 			"a.yaml:46: ResourceSlice one: spec: Invalid value: 0: must have exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection",
 		},
+		"a device that no node reaches": {
+			"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: one}\nspec:\n  driver: gpu.nvidia.com\n  pool: {name: one, generation: 1, resourceSliceCount: 1}\n  perDeviceNodeSelection: true\n  devices: [{name: a}, {name: a, nodeName: n}]\n",
+			"a.yaml:50: ResourceSlice one: spec.devices[0]: Invalid value: 0: must have exactly one of nodeName, nodeSelector and allNodes, for perDeviceNodeSelection\n" +
+				`a.yaml:50: ResourceSlice one: spec.devices[1].name: Duplicate value: "a"`,
+		},
 		"an unknown annotation": {
 			job("train", "annotations: {simulate.plimsoll.dev/after: 1s}"),
 			"a.yaml:49: Job team-a/train: metadata.annotations[simulate.plimsoll.dev/after]: unknown annotation: simulate.plimsoll.dev/ has at, delete-at, duration and grace",

@@ -31,7 +31,9 @@ func (r *reader) parseSets(arguments []string) []setting {
 	for _, argument := range arguments {
 		s, problem := parseSetting(argument)
 		if problem != "" {
-			r.fault(fault{file: "--set " + argument, text: problem})
+			f := ofSetting(argument)
+			f.text = problem
+			r.fault(f)
 			continue
 		}
 		sets = append(sets, s)
@@ -111,7 +113,9 @@ func kindByWord(word string) *kind {
 func (r *reader) applySets(sets []setting) {
 	for _, s := range sets {
 		if problem := r.applySet(s); problem != "" {
-			r.fault(fault{file: "--set " + s.argument, text: problem})
+			f := ofSetting(s.argument)
+			f.text = problem
+			r.fault(f)
 		}
 	}
 }
@@ -294,10 +298,8 @@ func (w *setter) walk(v any, t reflect.Type, path []element, at string) string {
 	if !ok {
 		return fmt.Sprintf("%s is not a map in the input", at)
 	}
-	inner := t
-	if t.Kind() == reflect.Map {
-		inner = t.Elem()
-	} else if inner, ok = fieldsOf(t)[step.key]; !ok {
+	inner, ok := stepType(t, step.key)
+	if !ok {
 		return fmt.Sprintf("there is no field %s", join(at, step.key))
 	}
 	at = join(at, step.key)
@@ -325,6 +327,15 @@ func (w *setter) walk(v any, t reflect.Type, path []element, at string) string {
 		}
 	}
 	return w.walk(next, inner, path[1:], at)
+}
+
+// stepType returns the type below a key of a map or a struct.
+func stepType(t reflect.Type, key string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), true
+	}
+	inner, ok := fieldsOf(t)[key]
+	return inner, ok
 }
 
 func isList(t reflect.Type) bool {

@@ -82,7 +82,27 @@ func (c *jobs) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 			return reconcile.Result{}, fmt.Errorf("update job: %w", err)
 		}
 	}
+	for i := range list.Items {
+		if p := &list.Items[i]; s.state.counted[p.UID] {
+			if err := untrack(ctx, c.client, p); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+	}
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// untrack takes from a pod the mark that its Job is to count it. Only pods of a dump have it.
+func untrack(ctx context.Context, c client.Client, p *corev1.Pod) error {
+	if !slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
+		return nil
+	}
+	p = p.DeepCopy()
+	p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == batchv1.JobTrackingFinalizer })
+	if err := c.Update(ctx, p); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("untrack pod: %w", err)
+	}
+	return nil
 }
 
 // stateOf returns what is remembered of a Job. Of one that is seen for the first time the ended pods count as counted.

@@ -42,6 +42,15 @@ func statusOf(j *batchv1.Job) string {
 	return s
 }
 
+// tracked makes a pod one that a real Job controller made.
+func tracked(j *batchv1.Job, node string, phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		p.Finalizers = []string{batchv1.JobTrackingFinalizer}
+		p.Spec.NodeName, p.Status.Phase = node, phase
+	}
+}
+
 func TestJobs(t *testing.T) {
 	suspend := func(v bool) func(*world) {
 		return func(w *world) {
@@ -159,6 +168,19 @@ func TestJobs(t *testing.T) {
 			}), []stage{
 				{at: 0, pods: []string{"job-0 Running a"}, status: "1110"},
 				{at: time.Minute, pods: []string{"job-0 Succeeded a"}, status: "0020 SuccessCriteriaMet Complete"},
+			},
+		},
+		"a pod of a dump is not kept by the mark by which Jobs count it": {
+			newJob("job", 1, completions(2), annotated(DurationAnnotation, "2m"), func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), []stage{
+				{at: 0, edit: func(w *world) {
+					w.put(newPod("dumped", tracked(w.job("job"), "a", corev1.PodRunning)), newPod("gated", tracked(w.job("job"), "", corev1.PodPending)))
+					w.settle()
+				}, pods: []string{}, status: "0000 Suspended"},
+				{at: time.Minute, edit: func(w *world) {
+					w.put(newPod("ended", tracked(w.job("job"), "a", corev1.PodSucceeded)))
+					w.settle()
+					w.remove(newPod("ended"))
+				}, pods: []string{}, status: "0010 Suspended"},
 			},
 		},
 	} {

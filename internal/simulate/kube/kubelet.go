@@ -51,6 +51,9 @@ func (k *kubelet) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if p.Spec.NodeName == "" {
+		if p.DeletionTimestamp != nil {
+			return reconcile.Result{}, k.remove(ctx, p)
+		}
 		return reconcile.Result{}, nil
 	}
 	n := &corev1.Node{}
@@ -62,7 +65,7 @@ func (k *kubelet) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, fmt.Errorf("get node: %w", err)
 	case terminal(p):
 		if p.DeletionTimestamp != nil {
-			return reconcile.Result{}, k.remove(ctx, p)
+			return reconcile.Result{}, k.delete(ctx, p) // its Job may have to count it first
 		}
 		return reconcile.Result{}, nil
 	}
@@ -93,8 +96,15 @@ func (k *kubelet) remember(p *corev1.Pod) running {
 	return r
 }
 
-// remove takes away a pod that has ended, or whose node is gone.
+// remove takes away a pod that has ended without a result, or whose node is gone.
 func (k *kubelet) remove(ctx context.Context, p *corev1.Pod) error {
+	if err := untrack(ctx, k.client, p); err != nil {
+		return err
+	}
+	return k.delete(ctx, p)
+}
+
+func (k *kubelet) delete(ctx context.Context, p *corev1.Pod) error {
 	if err := k.client.Delete(context.WithValue(ctx, ended{}, true), p); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove pod: %w", err)
 	}
