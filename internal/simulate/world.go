@@ -42,6 +42,7 @@ type cluster struct {
 	recorder  *recorder
 	jobs      *controller
 	round     *controller
+	random    *stream
 	// scheduled is the store's version at the last pass over pods.
 	scheduled int64
 }
@@ -91,17 +92,18 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	kube.Setup(s, clock)
 	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, schedule: kueueSchedule, stale: true}
 	w.recorder = newRecorder(w.client, clock.Now)
-	random := &stream{}
+	w.random = &stream{}
 	var err error
 	w.parts, err = parts.New(parts.Environment{
 		Client: managers{w.client}, Live: w.client, Events: silent{}, Metrics: prometheus.NewRegistry(), Clock: clock,
-		Epoch: func(context.Context) (int64, error) { return 0, nil }, Kueue: c, Nonce: random,
+		Epoch: func(context.Context) (int64, error) { return 0, nil }, Kueue: c, Nonce: w.random,
 		Changed: func() { w.round.queue[parts.All] = true },
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.hooks(random)
+	w.hooks(w.random)
+	w.timeConditions()
 	if err := w.controllers(ctx); err != nil {
 		return nil, err
 	}
