@@ -234,7 +234,7 @@ func (s errorSink) WithValues(...any) logr.LogSink { return s }
 func (s errorSink) WithName(string) logr.LogSink { return s }
 
 // settle runs everything until nothing more happens at this instant: the controllers, a round, Kueue's cycles, over and
-// over.
+// over, and in the end whoever has to look whether something happened.
 func (w *cluster) settle(ctx context.Context) error {
 	for range maxPasses {
 		busy, err := w.quiet(ctx)
@@ -257,7 +257,7 @@ func (w *cluster) settle(ctx context.Context) error {
 			busy = w.kueue.cycle(ctx, r, w.store.Version()) || busy
 			w.deliver(ctx)
 		}
-		if !busy && len(w.round.queue) == 0 {
+		if !busy && len(w.round.queue) == 0 && !w.wakePolls(w.round) {
 			return w.recorder.settled(ctx)
 		}
 	}
