@@ -42,6 +42,12 @@ type stay struct {
 	entry *report.Entry
 }
 
+// over says whether a Workload of a dump had run before the start, and nothing was reported of that yet.
+func (t *track) over(wl *kueue.Workload) bool {
+	n := len(t.admissions)
+	return n > 0 && t.admissions[n-1].entry == nil && meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted)
+}
+
 // recorder follows Jobs and Workloads.
 type recorder struct {
 	client client.Client
@@ -115,13 +121,16 @@ func (r *recorder) object(id simulate.Key, o client.Object, gone bool) {
 	}
 	if t.submitted == nil || t.deleted {
 		t.submitted, t.deleted = ptr.To(o.GetCreationTimestamp().Time), false
-		r.note(simulate.EventArrived, id)
+		r.noteAt(*t.submitted, simulate.EventArrived, id)
 	}
 }
 
-// note adds to the log.
-func (r *recorder) note(what simulate.EventKind, id simulate.Key) {
-	r.log = append(r.log, simulate.Event{At: r.now().Sub(r.start), Kind: what, Workload: id})
+// note adds to the log what happens now.
+func (r *recorder) note(what simulate.EventKind, id simulate.Key) { r.noteAt(r.now(), what, id) }
+
+// noteAt adds to the log what happened at a time, which for a dump may be before the start.
+func (r *recorder) noteAt(at time.Time, what simulate.EventKind, id simulate.Key) {
+	r.log = append(r.log, simulate.Event{At: at.Sub(r.start), Kind: what, Workload: id})
 }
 
 // admitted says whether Kueue lets a Workload run, as the report counts it.
@@ -137,18 +146,17 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 	id := keyOf(wl)
 	t := r.track(id)
-	was, is := admitted(old), admitted(now)
 	if now != nil {
 		t.workload = client.ObjectKeyFromObject(now)
 		r.changed[id] = client.ObjectKeyFromObject(now)
 	}
-	switch {
+	if old == nil {
+		r.arrived(id, t, now)
+		return
+	}
+	switch was, is := admitted(old), admitted(now); {
 	case !was && is:
-		at := r.now()
-		if c := meta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted); old == nil && c.LastTransitionTime.Time.Before(at) {
-			at = c.LastTransitionTime.Time // it ran before the start
-		}
-		t.admissions = append(t.admissions, stay{at: at})
+		t.admissions = append(t.admissions, stay{at: r.now()})
 		r.note(simulate.EventAdmitted, id)
 	case was && !is:
 		a := &t.admissions[len(t.admissions)-1]
@@ -157,9 +165,40 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 			r.note(simulate.EventEvicted, id)
 		}
 	}
-	if now != nil && ended(now) && (old == nil || !ended(old)) {
+	if now != nil && ended(now) && !ended(old) {
 		r.finished, r.finishedAt = r.finished+1, r.now()
 		r.note(simulate.EventFinished, id)
+	}
+}
+
+// arrived follows a Workload that is new; one of a dump may have been let in, evicted or have ended before.
+func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
+	since := func(condition string) *time.Time {
+		c := meta.FindStatusCondition(wl.Status.Conditions, condition)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return nil
+		}
+		return &c.LastTransitionTime.Time
+	}
+	evicted, finished := since(kueue.WorkloadEvicted), since(kueue.WorkloadFinished)
+	if at := since(kueue.WorkloadAdmitted); at != nil && wl.Status.Admission != nil {
+		s := stay{at: *at}
+		r.noteAt(*at, simulate.EventAdmitted, id)
+		switch {
+		case finished != nil:
+			s.ended, s.end = finished, endOf(wl)
+		case evicted != nil:
+			s.ended, s.end = evicted, endOf(wl)
+			r.noteAt(*evicted, simulate.EventEvicted, id)
+		}
+		t.admissions = append(t.admissions, s)
+	}
+	if finished != nil {
+		r.finished++
+		if finished.After(r.finishedAt) {
+			r.finishedAt = *finished
+		}
+		r.noteAt(*finished, simulate.EventFinished, id)
 	}
 }
 
@@ -224,10 +263,10 @@ func (r *recorder) settled(ctx context.Context) error {
 			}
 			continue
 		}
-		if !admitted(wl) {
+		t := r.track(id)
+		if !admitted(wl) && !t.over(wl) {
 			continue
 		}
-		t := r.track(id)
 		e, err := r.report(ctx, wl)
 		if err != nil {
 			return err

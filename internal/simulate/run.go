@@ -154,6 +154,8 @@ type run struct {
 	changes []change
 	// told is when the input did something last.
 	told time.Time
+	// loaded counts the Workloads of a dump.
+	loaded int
 }
 
 // all runs until nothing more is to happen.
@@ -166,8 +168,14 @@ func (r *run) all(ctx context.Context) error {
 		return nil
 	}
 	for {
-		if err := r.apply(ctx, r.clock.Since(start)); err != nil {
+		at := r.clock.Since(start)
+		if err := r.apply(ctx, at); err != nil {
 			return err
+		}
+		if at == 0 {
+			if err := r.restore(ctx); err != nil {
+				return err
+			}
 		}
 		r.fire()
 		if err := r.settle(ctx); err != nil {
@@ -215,11 +223,24 @@ func (r *run) apply(ctx context.Context, now time.Duration) error {
 			}
 			continue
 		}
-		if err := r.put(ctx, c.object.DeepCopyObject().(client.Object)); err != nil {
+		o := c.object.DeepCopyObject().(client.Object)
+		if err := r.put(ctx, o); err != nil {
 			return fmt.Errorf("%s: %w", c.source, err)
+		}
+		r.deliver(ctx)
+		if job, ok := o.(*batchv1.Job); ok {
+			r.submit(ctx, job)
 		}
 	}
 	return nil
+}
+
+// submit gives a Job to Kueue.
+func (r *run) submit(ctx context.Context, job *batchv1.Job) {
+	key := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)}
+	delete(r.jobs.queue, key)
+	r.serve(ctx, r.jobs, key)
+	r.deliver(ctx)
 }
 
 // put applies an object. What comes again is replaced, but for the status where somebody here keeps it.
@@ -230,27 +251,18 @@ func (r *run) put(ctx context.Context, o client.Object) error {
 	case client.IgnoreNotFound(err) != nil:
 		return err
 	case err != nil && plain(o):
-		err = r.client.Create(ctx, o)
-	case err != nil || statusOfInput(o):
-		err = r.store.Put(o)
-	default:
-		if job, ok := o.(*batchv1.Job); ok {
-			job.Spec.Suspend = stored.(*batchv1.Job).Spec.Suspend // Kueue's to say
-		}
-		o.SetResourceVersion("")
-		err = r.client.Update(ctx, o)
+		return r.client.Create(ctx, o)
+	case err != nil:
+		r.taken(o)
+		return r.store.Put(o)
+	case statusOfInput(o):
+		return r.store.Put(o)
 	}
-	if err != nil {
-		return err
+	if job, ok := o.(*batchv1.Job); ok {
+		job.Spec.Suspend = stored.(*batchv1.Job).Spec.Suspend // Kueue's to say
 	}
-	r.deliver(ctx)
-	if _, ok := o.(*batchv1.Job); ok {
-		key := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
-		delete(r.jobs.queue, key)
-		r.serve(ctx, r.jobs, key)
-		r.deliver(ctx)
-	}
-	return nil
+	o.SetResourceVersion("")
+	return r.client.Update(ctx, o)
 }
 
 // plain says whether an object was written by hand, and is created as by a user; one of a dump carries who it is.

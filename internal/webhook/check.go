@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"slices"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,9 +15,11 @@ func CheckDevicePolicy(dp *v1alpha1.DevicePolicy) field.ErrorList {
 	return newPolicyValidator().check(dp)
 }
 
-// CheckSelectors returns all that is wrong with device selectors, for callers that have no server that compiles them.
+// CheckSelectors returns all that is wrong with device selectors, for callers that have no server that compiles them. Unlike
+// in a DevicePolicy the same selector may be there twice, as a server has it: our own claims say again what their user said.
 func CheckSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
-	return (&selectorChecker{compile: compileSelector}).check(selectors, path, nil)
+	errs := (&selectorChecker{compile: compileSelector}).check(selectors, path, nil)
+	return slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Type == field.ErrorTypeDuplicate })
 }
 
 func (v *policyValidator) check(dp *v1alpha1.DevicePolicy) field.ErrorList {

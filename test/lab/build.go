@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func Build(ctx context.Context, root string, out io.Writer) error {
 			fmt.Fprintln(out, "Building the control plane from source; from nothing this takes over ten minutes.")
 			cold = true
 		}
-		if err := c.build(ctx, root, out); err != nil {
+		if err := c.build(ctx, root, filepath.Join(root, "bin"), out); err != nil {
 			return err
 		}
 		if err := os.WriteFile(c.stampFile(root), []byte(stamp), 0o644); err != nil {
@@ -137,7 +138,50 @@ func Build(ctx context.Context, root string, out io.Writer) error {
 		}
 	}
 	for _, c := range own {
-		if err := c.build(ctx, root, out); err != nil {
+		if err := c.build(ctx, root, filepath.Join(root, "bin"), out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BuildReplaced puts the manager and the kubectl plugin into a folder that is there, under the names that they have in bin/,
+// built from the repository at root (found from the working folder when empty) as if some of its source files were others:
+// what stands in those files, by their paths within the repository. The repository stays as it is.
+func BuildReplaced(ctx context.Context, root, folder string, replaced map[string][]byte, out io.Writer) error {
+	if out == nil {
+		out = io.Discard
+	}
+	root, err := resolveRoot(root)
+	if err != nil {
+		return err
+	}
+	sources, err := os.MkdirTemp(folder, "replaced-")
+	if err != nil {
+		return fmt.Errorf("make folder of replaced sources: %w", err)
+	}
+	overlay := struct{ Replace map[string]string }{Replace: map[string]string{}}
+	for name, data := range replaced {
+		path := filepath.Join(sources, fmt.Sprintf("%d.go", len(overlay.Replace)))
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return fmt.Errorf("replace %s: %w", name, err)
+		}
+		overlay.Replace[filepath.Join(root, name)] = path
+	}
+	data, err := json.Marshal(overlay)
+	if err != nil {
+		return fmt.Errorf("write overlay: %w", err)
+	}
+	file := filepath.Join(sources, "overlay.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return fmt.Errorf("write overlay: %w", err)
+	}
+	for _, c := range own {
+		if c.name == "lab" {
+			continue
+		}
+		c.flags = append(slices.Clone(c.flags), "-overlay", file)
+		if err := c.build(ctx, root, folder, out); err != nil {
 			return err
 		}
 	}
@@ -165,10 +209,10 @@ func lockBuild(ctx context.Context, root string, out io.Writer) (unlock func(), 
 	}
 }
 
-// build runs go build and reports how long it took.
-func (c component) build(ctx context.Context, root string, out io.Writer) error {
+// build runs go build, whose binaries go into a folder, and reports how long it took.
+func (c component) build(ctx context.Context, root, folder string, out io.Writer) error {
 	start := time.Now()
-	target := filepath.Join(root, "bin") + string(filepath.Separator)
+	target := folder + string(filepath.Separator)
 	if len(c.packages) == 1 {
 		target += c.binaries[0] // a package's folder may have another name than its binary
 	}
@@ -199,7 +243,7 @@ func (c component) build(ctx context.Context, root string, out io.Writer) error 
 		break
 	}
 	if c.render != nil {
-		err := c.render(ctx, filepath.Join(root, c.module), filepath.Join(root, "bin", c.rendered))
+		err := c.render(ctx, filepath.Join(root, c.module), filepath.Join(folder, c.rendered))
 		if err != nil {
 			return fmt.Errorf("build %s: %w", c.name, err)
 		}

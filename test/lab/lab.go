@@ -36,6 +36,9 @@ type Options struct {
 	// ManagerArgs and ManagerEnv (KEY=value) are given to every manager that is started, after the lab's own.
 	ManagerArgs []string
 	ManagerEnv  []string
+	// ManagerBinary is what runs as the manager, an absolute path: whatever is there when one starts. Empty means the one
+	// that Build has made.
+	ManagerBinary string
 
 	// KueueFeatureGates are set in Kueue's configuration.
 	KueueFeatureGates map[string]bool
@@ -216,7 +219,12 @@ func (l *Lab) openState(ctx context.Context) error {
 	return nil
 }
 
-func (l *Lab) binary(name string) string { return filepath.Join(l.root, "bin", name) }
+func (l *Lab) binary(name string) string {
+	if name == Manager && l.options.ManagerBinary != "" {
+		return l.options.ManagerBinary
+	}
+	return filepath.Join(l.root, "bin", name)
+}
 
 // Stop ends every process of the lab in bounded time, and removes the state folder if it was a temporary one. Further
 // calls return the first one's result.

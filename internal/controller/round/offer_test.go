@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -271,5 +272,42 @@ func TestWhoComesFirstLeavesWhatKueueMayBeTaking(t *testing.T) {
 	b.settle(int(closeAfter.Seconds()))
 	if got := b.open("first", "second"); got != "first=h100" {
 		t.Errorf("open are %s, once Kueue has not taken the other's offer", got)
+	}
+}
+
+func TestWhatAVictimGaveBackIsForItsPreemptor(t *testing.T) {
+	quotas := func(of string) func(*kueue.ClusterQueue, *v1alpha1.DevicePolicySpec) {
+		return func(cq *kueue.ClusterQueue, _ *v1alpha1.DevicePolicySpec) {
+			cq.Spec.CohortName = "all"
+			cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse(of)
+			cq.Spec.ResourceGroups[0].Flavors[1].Resources[0].NominalQuota = resource.MustParse("0")
+			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{ReclaimWithinCohort: kueue.PreemptionPolicyAny}
+		}
+	}
+	b := newBench(t, map[string]string{"h": "h100"}, quotas("0"))
+	for _, o := range queueOf(quotas("8")) {
+		if cq, ok := o.(*kueue.ClusterQueue); ok {
+			cq.Name = "owners"
+			b.make(cq)
+		}
+	}
+	b.make(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owners"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "owners"}})
+	b.waits("borrower", nil)
+	b.settle(0)
+	b.reserve("borrower", "h100")
+	b.settle(1)
+	b.waits("owner", func(wl *kueue.Workload) { wl.Spec.QueueName = "owners" })
+	b.settle(2)
+	if got := b.placement("owner").Status.Victims; b.open("owner") != "owner=h100" || !slices.Equal(got, []string{"borrower"}) {
+		t.Fatalf("open is %q, for which %v may end", b.open("owner"), got)
+	}
+	b.change("borrower", func(wl *kueue.Workload) {
+		wl.Status.Admission, wl.Status.AdmissionChecks = nil, nil
+		meta.SetStatusCondition(&wl.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending"})
+		meta.SetStatusCondition(&wl.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: kueue.WorkloadEvictedByPreemption})
+	})
+	b.settle(3)
+	if got := b.open("borrower", "owner"); got != "owner=h100" { // the victim came first, and stands before the other
+		t.Errorf("open are %q", got)
 	}
 }

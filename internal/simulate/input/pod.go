@@ -14,6 +14,11 @@ import (
 func defaultPod(p *corev1.Pod) field.ErrorList {
 	p.Spec.RestartPolicy = orElse(p.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	p.Status.Phase = orElse(p.Status.Phase, corev1.PodPending)
+	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers { // a server does not in a Job's template
+			containers[i].Resources.Requests = withMissing(containers[i].Resources.Requests, containers[i].Resources.Limits)
+		}
+	}
 	return defaultPodSpec(&p.Spec, field.NewPath("spec"))
 }
 
@@ -82,7 +87,6 @@ func defaultContainer(c *corev1.Container, seen, claims map[string]bool, path *f
 		errs = append(errs, field.Required(path.Child("image"), ""))
 	}
 	at := path.Child("resources")
-	c.Resources.Requests = withMissing(c.Resources.Requests, c.Resources.Limits)
 	errs = append(errs, checkQuantities(c.Resources.Limits, at.Child("limits"))...)
 	errs = append(errs, checkQuantities(c.Resources.Requests, at.Child("requests"))...)
 	for _, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {

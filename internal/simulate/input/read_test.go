@@ -60,13 +60,22 @@ func TestJSONEscapes(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	in := read(t, Options{}, base+job("train")+"        resources: {limits: {cpu: 2}}\n")
+	in := read(t, Options{}, base+job("train")+"        resources: {limits: {cpu: 2}}\n"+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: single, namespace: team-a}
+spec: {containers: [{name: main, image: train, resources: {limits: {cpu: 2}}}]}
+`)
 	j := find[*batchv1.Job](t, in, "train")
 	if *j.Spec.Parallelism != 1 || *j.Spec.Completions != 1 || *j.Spec.BackoffLimit != 6 || *j.Spec.CompletionMode != batchv1.NonIndexedCompletion || *j.Spec.Suspend {
 		t.Errorf("Job: %+v", j.Spec)
 	}
-	if q := j.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]; q.String() != "2" {
-		t.Errorf("requests: %s", q.String())
+	// as on a server, where a template stays as it was written
+	if q := j.Spec.Template.Spec.Containers[0].Resources.Requests; len(q) > 0 {
+		t.Errorf("requests of the Job's template: %v", q)
+	}
+	if q := find[*corev1.Pod](t, in, "single").Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]; q.String() != "2" {
+		t.Errorf("requests of the Pod: %s", q.String())
 	}
 	cq := find[*kueue.ClusterQueue](t, in, "team-a")
 	if cq.Spec.QueueingStrategy != kueue.BestEffortFIFO || cq.Spec.Preemption == nil || cq.Spec.Preemption.WithinClusterQueue != kueue.PreemptionPolicyNever ||
@@ -231,6 +240,7 @@ func TestStart(t *testing.T) {
 		"rounded up":       {node("}") + "status: {conditions: [{type: Ready, status: 'True', lastTransitionTime: '2026-05-01T12:00:00.25Z'}]}", "2026-05-01T12:00:01Z"},
 		"another zone":     {node("}") + "status: {conditions: [{type: Ready, status: 'True', lastTransitionTime: '2026-05-01T12:00:00+02:00'}]}", "2026-05-01T10:00:00Z"},
 		"what lies ahead":  {node(", deletionTimestamp: 2027-05-01T10:00:00Z, creationTimestamp: 2026-05-01T10:00:00Z}"), "2026-05-01T10:00:00Z"},
+		"words":            {node("}") + "status: {conditions: [{type: Ready, status: 'True', reason: '2099-05-01T10:00:00Z', message: '2099-05-01T10:00:00Z'}]}", "2030-01-01T00:00:00Z"},
 		"text of somebody": {node(", annotations: {expires: 2099-05-01T10:00:00Z}}"), "2030-01-01T00:00:00Z"},
 	}
 	for name, c := range cases {

@@ -112,6 +112,7 @@ func (r *reader) start() time.Time {
 // notPast are the fields whose times lie ahead, and those that hold text of others.
 var notPast = map[string]bool{
 	"deletionTimestamp": true, "requeueAt": true, "notBefore": true, "until": true, "annotations": true, "labels": true,
+	"message": true, "reason": true,
 }
 
 // latestIn returns the latest time in a parsed value.
