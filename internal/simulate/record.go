@@ -38,8 +38,18 @@ type stay struct {
 	at    time.Time
 	ended *time.Time
 	end   string
-	// entry is what was reported of it when something about it changed last; nil until the end of the instant.
+	// began is what the Workload itself told when it was let in: flavors and charge. entry is what was reported when something
+	// about it changed last; nil until the end of the instant, and for good where it ended by then.
+	began report.Entry
 	entry *report.Entry
+}
+
+// told is the most that is known of an admission.
+func (s *stay) told() *report.Entry {
+	if s.entry == nil {
+		return &s.began
+	}
+	return s.entry
 }
 
 // over says whether a Workload of a dump had run before the start, and nothing was reported of that yet.
@@ -156,7 +166,7 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 	switch was, is := admitted(old), admitted(now); {
 	case !was && is:
-		t.admissions = append(t.admissions, stay{at: r.now()})
+		t.admissions = append(t.admissions, stay{at: r.now(), began: r.began(now)})
 		r.note(simulate.EventAdmitted, id)
 	case was && !is:
 		a := &t.admissions[len(t.admissions)-1]
@@ -171,6 +181,12 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 }
 
+// began reports what an admitted Workload tells by itself.
+func (r *recorder) began(wl *kueue.Workload) report.Entry {
+	terms := r.terms(context.Background(), string(wl.Status.Admission.ClusterQueue))
+	return report.Workload(report.Input{Start: r.start, Workload: wl, Quota: terms.quota})
+}
+
 // arrived follows a Workload that is new; one of a dump may have been let in, evicted or have ended before.
 func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
 	since := func(condition string) *time.Time {
@@ -182,7 +198,7 @@ func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
 	}
 	evicted, finished := since(kueue.WorkloadEvicted), since(kueue.WorkloadFinished)
 	if at := since(kueue.WorkloadAdmitted); at != nil && wl.Status.Admission != nil {
-		s := stay{at: *at}
+		s := stay{at: *at, began: r.began(wl)}
 		r.noteAt(*at, simulate.EventAdmitted, id)
 		switch {
 		case finished != nil:
