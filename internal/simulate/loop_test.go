@@ -138,6 +138,43 @@ func TestPollsSpread(t *testing.T) {
 	b.expect(t, "0s c a", "500ms c a", "1.5s c a", "3.5s c a", "5.5s c a", "7.5s c a")
 }
 
+// Who looks every second does so to the second: a backoff may hang on it.
+func TestSlowPollsDoNotSpread(t *testing.T) {
+	b := newBench()
+	b.controller("c", func(reconcile.Request) (time.Duration, error) { return time.Second, nil })
+	b.create(t, "a")
+	b.until(t, 4*time.Second)
+	b.expect(t, "0s c a", "1s c a", "2s c a", "3s c a", "4s c a")
+}
+
+// Whoever polls looks again, once, at the end of an instant at which something changed, and whoever has a time to wait for does
+// not.
+func TestPollsAreWokenByAChange(t *testing.T) {
+	b := newBench()
+	every := map[string]time.Duration{"polls": 500 * time.Millisecond, "waits": time.Minute}
+	b.controller("c", func(r reconcile.Request) (time.Duration, error) { return every[r.Name], nil })
+	deaf := b.controller("deaf", func(r reconcile.Request) (time.Duration, error) { return every[r.Name], nil })
+	b.create(t, "polls", "waits")
+	b.until(t, 2*time.Second)
+	b.clock.SetTime(b.start.Add(2 * time.Second))
+	b.calls = nil
+	if b.wakePolls(deaf) {
+		t.Error("nothing has changed")
+	}
+	b.create(t, "other")
+	b.until(t, 2*time.Second)
+	if !b.wakePolls(deaf) {
+		t.Error("nobody looks at what has changed")
+	}
+	b.until(t, 2*time.Second)
+	b.create(t, "another")
+	b.until(t, 2*time.Second)
+	if b.wakePolls(deaf) {
+		t.Error("it is looked at twice at one instant")
+	}
+	b.expect(t, "2s c other", "2s deaf other", "2s c polls", "2s c another", "2s deaf another")
+}
+
 // What fails is tried again at once, then a second later, and is said.
 func TestFailureIsTriedAgainAndSaid(t *testing.T) {
 	b := newBench()

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -287,10 +288,30 @@ func (r *recorder) settled(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.last, t.admissions[len(t.admissions)-1].entry = e, e
+		a := &t.admissions[len(t.admissions)-1]
+		if a.entry != nil {
+			e.Pods = keep(a.entry.Pods, e.Pods)
+		}
+		t.last, a.entry = e, e
 	}
 	clear(r.changed)
 	return nil
+}
+
+// keep returns the places of an admission that were those and are these now: of each podset the more. A slot that is given
+// back while others still run was a place all the same.
+func keep(was, now []report.Pod) []report.Pod {
+	more := map[string]int{}
+	for i := range now {
+		more[now[i].PodSet]++
+	}
+	for i := range was {
+		more[was[i].PodSet]--
+	}
+	out := slices.DeleteFunc(slices.Clone(now), func(p report.Pod) bool { return more[p.PodSet] < 0 })
+	out = append(out, slices.DeleteFunc(slices.Clone(was), func(p report.Pod) bool { return more[p.PodSet] >= 0 })...)
+	slices.SortFunc(out, func(a, b report.Pod) int { return cmp.Or(cmp.Compare(a.PodSet, b.PodSet), cmp.Compare(a.Index, b.Index)) })
+	return out
 }
 
 // report makes a Workload's entry as the objects are now.

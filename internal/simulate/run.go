@@ -169,7 +169,10 @@ func (r *run) all(ctx context.Context) error {
 	}
 	for {
 		at := r.clock.Since(start)
-		if err := r.apply(ctx, at); err != nil {
+		r.sight.before = at == 0
+		err := r.apply(ctx, at)
+		r.sight.before = false
+		if err != nil {
 			return err
 		}
 		if at == 0 {
