@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
@@ -146,8 +146,7 @@ func (r *recorder) noteAt(at time.Time, what simulate.EventKind, id simulate.Key
 
 // admitted says whether Kueue lets a Workload run, as the report counts it.
 func admitted(wl *kueue.Workload) bool {
-	return wl != nil && wl.Status.Admission != nil && meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) &&
-		!meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted) && !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
+	return wl != nil && wl.Status.Admission != nil && (&report.Input{Workload: wl}).Admitted() && !ended(wl)
 }
 
 func (r *recorder) workload(old, now *kueue.Workload) {
@@ -227,7 +226,7 @@ func endOf(wl *kueue.Workload) string {
 	if wl == nil {
 		return string(report.OutcomeDeleted)
 	}
-	if meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished) {
+	if ended(wl) {
 		return kueue.WorkloadFinished
 	}
 	if c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadEvicted); c != nil {
@@ -329,7 +328,10 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	} else {
 		in.QueueMissing = true
 	}
-	terms := r.terms(ctx, in.ClusterQueue())
+	terms, err := r.terms(ctx, in.ClusterQueue())
+	if err != nil {
+		return nil, err
+	}
 	in.Checks, in.Quota = terms.checks, terms.quota
 	if owner := observe.ControllerOf(wl); owner != "" && (in.Placement == nil || in.Placement.Spec.Key == nil) {
 		list := &corev1.PodList{}
@@ -357,26 +359,31 @@ type queueTerms struct {
 	quota  corev1.ResourceName
 }
 
-func (r *recorder) terms(ctx context.Context, queue string) queueTerms {
+func (r *recorder) terms(ctx context.Context, queue string) (queueTerms, error) {
 	if terms, ok := r.queues[queue]; ok {
-		return terms
+		return terms, nil
 	}
 	terms := queueTerms{checks: []string{}}
 	cq := &kueue.ClusterQueue{}
-	if r.client.Get(ctx, client.ObjectKey{Name: queue}, cq) == nil && cq.Spec.AdmissionChecksStrategy != nil {
-		for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
-			check := &kueue.AdmissionCheck{}
-			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) != nil || check.Spec.ControllerName != v1alpha1.ControllerName {
-				continue
-			}
-			terms.checks = append(terms.checks, check.Name)
-			policy := &v1alpha1.DevicePolicy{}
-			if p := check.Spec.Parameters; p != nil && r.client.Get(ctx, client.ObjectKey{Name: p.Name}, policy) == nil {
-				terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
-			}
-		}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: queue}, cq); err != nil {
+		r.queues[queue] = terms
+		return terms, client.IgnoreNotFound(err)
 	}
-	slices.Sort(terms.checks)
+	resolver := &policies.Resolver{Client: r.client}
+	checks, err := resolver.OwnChecks(ctx, cq)
+	if err != nil {
+		return terms, err
+	}
+	for _, c := range checks {
+		terms.checks = append(terms.checks, c.Name)
+	}
+	if len(checks) > 0 {
+		policy := &v1alpha1.DevicePolicy{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: policies.PolicyOf(checks[0])}, policy); client.IgnoreNotFound(err) != nil {
+			return terms, err
+		}
+		terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
+	}
 	r.queues[queue] = terms
-	return terms
+	return terms, nil
 }
