@@ -339,18 +339,30 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 			return nil, err
 		}
 		in.Pods = list.Items
-		for i := range in.Pods {
-			for _, s := range in.Pods[i].Status.ResourceClaimStatuses {
-				claim := &resourcev1.ResourceClaim{}
-				if s.ResourceClaimName != nil && r.client.Get(ctx, client.ObjectKey{Namespace: wl.Namespace, Name: *s.ResourceClaimName}, claim) == nil {
-					in.Claims = append(in.Claims, *claim)
-				}
-			}
-		}
+		r.ofPods(ctx, &in)
 	}
 	e := report.Workload(in)
 	e.History = nil
 	return &e, nil
+}
+
+// ofPods adds the claims of pods, and the templates that were made for them: those outlive the claims of a pod that has ended.
+func (r *recorder) ofPods(ctx context.Context, in *report.Input) {
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		for _, s := range p.Status.ResourceClaimStatuses {
+			claim := &resourcev1.ResourceClaim{}
+			if s.ResourceClaimName != nil && r.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: *s.ResourceClaimName}, claim) == nil {
+				in.Claims = append(in.Claims, *claim)
+			}
+		}
+		for _, c := range p.Spec.ResourceClaims {
+			template := &resourcev1.ResourceClaimTemplate{}
+			if c.ResourceClaimTemplateName != nil && r.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: *c.ResourceClaimTemplateName}, template) == nil {
+				in.Templates = append(in.Templates, *template)
+			}
+		}
+	}
 }
 
 // queueTerms are what a report wants to know of a ClusterQueue: the names of our checks, and the policy's quotaResource.
