@@ -230,22 +230,28 @@ var readinessTaints = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreach
 // absentSince returns since when nothing but its readiness keeps a pod from a node; nil if something else does as well.
 func absentSince(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) *time.Time {
 	since := n.NotReadySince
-	object := *n.Object
-	object.Spec.Taints = nil
 	for i := range n.Object.Spec.Taints {
 		t := &n.Object.Spec.Taints[i]
-		if !slices.Contains(readinessTaints, t.Key) {
-			object.Spec.Taints = append(object.Spec.Taints, *t)
-		} else if t.TimeAdded != nil && n.Ready && since.Before(t.TimeAdded.Time) {
+		if slices.Contains(readinessTaints, t.Key) && t.TimeAdded != nil && n.Ready && since.Before(t.TimeAdded.Time) {
 			since = t.TimeAdded.Time
 		}
 	}
-	ready := *n
-	ready.Ready, ready.Object = true, &object
-	if why, _ := unavailable(&ready, affinity, tolerations); why != "" || since.IsZero() {
+	if since.IsZero() || !onlyAway(n, affinity, tolerations) {
 		return nil
 	}
 	return &since
+}
+
+// onlyAway says whether nothing but its readiness, or the taints that come with it, keeps a pod from a node.
+func onlyAway(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) bool {
+	ready := *n
+	ready.Ready = true
+	tolerations = slices.Clone(tolerations)
+	for _, key := range readinessTaints {
+		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+	why, _ := unavailable(&ready, affinity, tolerations)
+	return why == ""
 }
 
 // unavailable says why a pod may not run on a node, and whether that is meant for good.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -76,7 +77,7 @@ func checkKueue(object any) field.ErrorList {
 	case *kueue.ResourceFlavor:
 		return kueuewebhooks.ValidateResourceFlavor(o)
 	case *kueue.Cohort:
-		_, err := (&kueuewebhooks.CohortWebhook{}).ValidateCreate(context.Background(), o)
+		_, err := (&kueuewebhooks.CohortWebhook{}).ValidateCreate(logr.NewContext(context.Background(), logr.Discard()), o)
 		return listOf(err)
 	case *kueue.Workload:
 		errs := checkWorkloadTemplates(o)
