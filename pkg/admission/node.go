@@ -171,9 +171,24 @@ func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed 
 
 // ofFlavor appends those of devices that belong to a flavor.
 func (d *Decider) ofFlavor(list []*ledger.Device, p *flavors.Policy, devices []ledger.Device, flavor int) []*ledger.Device {
+	var s *resourcev1.ResourceSlice
+	var of []int
+	at := 0 // where the slice lists the next device, as a rule
 	for i := range devices {
-		if d.Matcher.FlavorOf(p, &devices[i]) == flavor {
-			list = append(list, &devices[i])
+		dev := &devices[i]
+		if dev.Slice != s {
+			s, of, at = dev.Slice, d.Matcher.FlavorsOf(p, dev.Slice), 0
+		}
+		for range of {
+			if at >= len(of) {
+				at = 0
+			}
+			if at++; s.Spec.Devices[at-1].Name == dev.ID.Device {
+				if of[at-1] == flavor {
+					list = append(list, dev)
+				}
+				break
+			}
 		}
 	}
 	return list
@@ -189,8 +204,13 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		w := want{windows: f.windows, Chosen: r, plugged: plugged}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
+		var of *resourcev1.ResourceSlice
+		var selects func(*ledger.Device) (bool, error)
 		for _, dev := range f.devices {
-			ok, err := d.Matcher.Selects(dev, expressions...)
+			if dev.Slice != of {
+				of, selects = dev.Slice, d.Matcher.Selected(dev.Slice, expressions...)
+			}
+			ok, err := selects(dev)
 			if err != nil {
 				f.err = err
 				return
