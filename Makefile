@@ -7,7 +7,7 @@ LAB := go run ./test/lab/cmd/lab
 
 .PHONY: help
 help: ## Lists the targets.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Brings up a real control plane on this machine, runs the Jobs in examples/ through Plimsoll, shows what happened, stops.
@@ -33,6 +33,10 @@ test: ## Runs all tests, those on the real control plane too; SUITE='unit' (or i
 redecide: ## Measures on the lab how fast a device that comes free is given to who waits for it; for a machine at rest, no part of CI.
 	@PLIMSOLL_MEASURE=1 go test ./test/e2e -count=1 -timeout=30m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
 		-ginkgo.focus='A device that comes free|whatever is cordoned and tainted on the way'
+
+.PHONY: simulate-day
+simulate-day: ## Simulates a busy day of 1,000 nodes and 5,000 Jobs again and again, holds the bytes against each other, and says what it took.
+	@go run ./test/performance/day/cmd/day -check
 
 .PHONY: lint
 lint: ## Runs golangci-lint with the Kubernetes API linter.

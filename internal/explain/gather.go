@@ -19,6 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 )
 
@@ -237,20 +238,14 @@ func (g *gatherer) checks(ctx context.Context) []string {
 	if name == "" || g.Get(ctx, client.ObjectKey{Name: name}, cq) != nil {
 		return nil
 	}
-	ours := []string{}
-	if cq.Spec.AdmissionChecksStrategy == nil {
-		return ours
+	resolver := &policies.Resolver{Client: g.Reader}
+	checks, err := resolver.OwnChecks(ctx, cq)
+	if err != nil {
+		return nil
 	}
-	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
-		check := &kueue.AdmissionCheck{}
-		err := g.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check)
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil
-		case check.Spec.ControllerName == v1alpha1.ControllerName:
-			ours = append(ours, check.Name)
-		}
+	ours := []string{}
+	for _, c := range checks {
+		ours = append(ours, c.Name)
 	}
 	return ours
 }

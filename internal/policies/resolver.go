@@ -71,7 +71,7 @@ func (r *Resolver) ForQueue(ctx context.Context, namespace, localQueue string) (
 // ForClusterQueue returns the policy of a ClusterQueue; nil, nil where it has no check of ours. An error is one of
 // reading, never one of what was read: that is in Problems.
 func (r *Resolver) ForClusterQueue(ctx context.Context, cq *kueue.ClusterQueue) (*Managed, error) {
-	checks, err := r.ownChecks(ctx, cq)
+	checks, err := r.OwnChecks(ctx, cq)
 	if err != nil || len(checks) == 0 {
 		return nil, err
 	}
@@ -80,19 +80,18 @@ func (r *Resolver) ForClusterQueue(ctx context.Context, cq *kueue.ClusterQueue) 
 		m.Checks = append(m.Checks, c.Name)
 	}
 	check := checks[0]
-	params := check.Spec.Parameters
-	if params == nil || params.APIGroup != v1alpha1.GroupVersion.Group || params.Kind != policyKind {
+	m.PolicyName = PolicyOf(check)
+	if m.PolicyName == "" {
 		m.problem("NoParameters", "AdmissionCheck %s names no policy: set spec.parameters to apiGroup %s, kind %s and the policy's name", check.Name, v1alpha1.GroupVersion.Group, policyKind)
 		return m, nil
 	}
-	m.PolicyName = params.Name
 	dp := &v1alpha1.DevicePolicy{}
-	found, err := r.get(ctx, types.NamespacedName{Name: params.Name}, dp)
+	found, err := r.get(ctx, types.NamespacedName{Name: m.PolicyName}, dp)
 	if err != nil {
 		return nil, err
 	}
 	if !found {
-		m.problem("PolicyNotFound", "AdmissionCheck %s names DevicePolicy %q, which does not exist: create it, or name another", check.Name, params.Name)
+		m.problem("PolicyNotFound", "AdmissionCheck %s names DevicePolicy %q, which does not exist: create it, or name another", check.Name, m.PolicyName)
 		return m, nil
 	}
 	return m, r.resolve(ctx, m, dp)
@@ -177,8 +176,18 @@ func (r *Resolver) Resolve(ctx context.Context, dp *v1alpha1.DevicePolicy) (*fla
 	return p, problems, failed
 }
 
-// ownChecks returns the ClusterQueue's AdmissionChecks that are ours, sorted by name.
-func (r *Resolver) ownChecks(ctx context.Context, cq *kueue.ClusterQueue) ([]*kueue.AdmissionCheck, error) {
+// PolicyOf returns the name of the DevicePolicy that an AdmissionCheck of ours names; "" where it names none.
+func PolicyOf(check *kueue.AdmissionCheck) string {
+	p := check.Spec.Parameters
+	if p == nil || p.APIGroup != v1alpha1.GroupVersion.Group || p.Kind != policyKind {
+		return ""
+	}
+	return p.Name
+}
+
+// OwnChecks returns the ClusterQueue's AdmissionChecks that are ours, sorted by name: the first one's policy counts. The
+// error is one of reading.
+func (r *Resolver) OwnChecks(ctx context.Context, cq *kueue.ClusterQueue) ([]*kueue.AdmissionCheck, error) {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil, nil
 	}

@@ -26,9 +26,11 @@ const (
 	// maxTries is how often a request that fails is tried at one instant; then it waits for failedAgain.
 	maxTries    = 10
 	failedAgain = time.Second
-	// A controller that looks again after at most pollAtMost, and has found nothing new, is looking for a change that nobody
-	// tells it of: it looks less and less often, down to once in pollAtMost, while nothing changes.
-	pollAtMost = 2 * time.Second
+	// A controller that looks again after at most pollAtMost is looking for a change that nobody tells it of: it looks again
+	// at the end of an instant at which something changed. One that looks again after less than spreadBelow and has found
+	// nothing new looks less and less often, down to once in pollAtMost, while nothing changes.
+	pollAtMost  = 2 * time.Second
+	spreadBelow = time.Second
 )
 
 // loop calls reconcilers as their watches and timers say, one at a time and in an order that depends on names alone.
@@ -71,6 +73,8 @@ func (c *controller) watch(kind client.Object, when predicate.Predicate, request
 type poll struct {
 	version int64
 	every   time.Duration
+	// woken is when it was looked at last because something had changed.
+	woken time.Time
 }
 
 func (l *loop) add(c parts.Controller) *controller {
@@ -182,15 +186,41 @@ func (l *loop) serve(ctx context.Context, c *controller, r reconcile.Request) {
 
 // spread returns when a request is really looked at again that asks for it after a while.
 func (l *loop) spread(c *controller, r reconcile.Request, after time.Duration, before int64) time.Duration {
-	now := l.store.Version()
-	last, again := c.polls[r]
-	if after > pollAtMost || !again || now != before || now != last.version {
-		c.polls[r] = poll{version: now, every: after}
+	if after > pollAtMost {
+		delete(c.polls, r)
 		return after
 	}
-	last.every = min(2*last.every, pollAtMost)
+	now := l.store.Version()
+	last, again := c.polls[r]
+	same := again && now == before && now == last.version
+	last.version = now
+	switch {
+	case !same || after >= spreadBelow:
+		last.every = after
+	default:
+		last.every = min(2*last.every, pollAtMost)
+	}
 	c.polls[r] = last
 	return max(after, last.every)
+}
+
+// wakePolls queues, once an instant, what is looked at again and again, if something has changed since it was looked at last.
+// It returns whether there was any. Of one controller, which hears of everything, nothing is queued.
+func (l *loop) wakePolls(but *controller) (any bool) {
+	now, version := l.clock.Now(), l.store.Version()
+	for _, c := range l.controllers {
+		if c == but {
+			continue
+		}
+		for r, p := range c.polls {
+			if p.version == version || p.woken.Equal(now) {
+				continue
+			}
+			p.woken = now
+			c.polls[r], c.queue[r], any = p, true, true
+		}
+	}
+	return any
 }
 
 // again has a request looked at after a while, if that is sooner than what it was to be.

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 )
@@ -31,7 +30,7 @@ type bench struct {
 func newBench() *bench {
 	b := &bench{start: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 	b.clock = testingclock.NewFakeClock(b.start)
-	b.store = store.New(manager.Scheme(), b.clock.Now)
+	b.store = store.New(parts.Scheme(), b.clock.Now)
 	b.seen = func(store.Event) {}
 	b.loop.warn = func(s string) { b.warned = append(b.warned, s) }
 	return b
@@ -136,6 +135,43 @@ func TestPollsSpread(t *testing.T) {
 	b.create(t, "a")
 	b.until(t, 8*time.Second)
 	b.expect(t, "0s c a", "500ms c a", "1.5s c a", "3.5s c a", "5.5s c a", "7.5s c a")
+}
+
+// Who looks every second does so to the second: a backoff may hang on it.
+func TestSlowPollsDoNotSpread(t *testing.T) {
+	b := newBench()
+	b.controller("c", func(reconcile.Request) (time.Duration, error) { return time.Second, nil })
+	b.create(t, "a")
+	b.until(t, 4*time.Second)
+	b.expect(t, "0s c a", "1s c a", "2s c a", "3s c a", "4s c a")
+}
+
+// Whoever polls looks again, once, at the end of an instant at which something changed, and whoever has a time to wait for does
+// not.
+func TestPollsAreWokenByAChange(t *testing.T) {
+	b := newBench()
+	every := map[string]time.Duration{"polls": 500 * time.Millisecond, "waits": time.Minute}
+	b.controller("c", func(r reconcile.Request) (time.Duration, error) { return every[r.Name], nil })
+	deaf := b.controller("deaf", func(r reconcile.Request) (time.Duration, error) { return every[r.Name], nil })
+	b.create(t, "polls", "waits")
+	b.until(t, 2*time.Second)
+	b.clock.SetTime(b.start.Add(2 * time.Second))
+	b.calls = nil
+	if b.wakePolls(deaf) {
+		t.Error("nothing has changed")
+	}
+	b.create(t, "other")
+	b.until(t, 2*time.Second)
+	if !b.wakePolls(deaf) {
+		t.Error("nobody looks at what has changed")
+	}
+	b.until(t, 2*time.Second)
+	b.create(t, "another")
+	b.until(t, 2*time.Second)
+	if b.wakePolls(deaf) {
+		t.Error("it is looked at twice at one instant")
+	}
+	b.expect(t, "2s c other", "2s deaf other", "2s c polls", "2s c another", "2s deaf another")
 }
 
 // What fails is tried again at once, then a second later, and is said.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
@@ -38,8 +40,18 @@ type stay struct {
 	at    time.Time
 	ended *time.Time
 	end   string
-	// entry is what was reported of it when something about it changed last; nil until the end of the instant.
+	// began is what the Workload itself told when it was let in: flavors and charge. entry is what was reported when something
+	// about it changed last; nil until the end of the instant, and for good where it ended by then.
+	began report.Entry
 	entry *report.Entry
+}
+
+// told is the most that is known of an admission.
+func (s *stay) told() *report.Entry {
+	if s.entry == nil {
+		return &s.began
+	}
+	return s.entry
 }
 
 // over says whether a Workload of a dump had run before the start, and nothing was reported of that yet.
@@ -135,8 +147,7 @@ func (r *recorder) noteAt(at time.Time, what simulate.EventKind, id simulate.Key
 
 // admitted says whether Kueue lets a Workload run, as the report counts it.
 func admitted(wl *kueue.Workload) bool {
-	return wl != nil && wl.Status.Admission != nil && meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) &&
-		!meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadEvicted) && !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished)
+	return wl != nil && wl.Status.Admission != nil && (&report.Input{Workload: wl}).Admitted() && !ended(wl)
 }
 
 func (r *recorder) workload(old, now *kueue.Workload) {
@@ -156,7 +167,7 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 	switch was, is := admitted(old), admitted(now); {
 	case !was && is:
-		t.admissions = append(t.admissions, stay{at: r.now()})
+		t.admissions = append(t.admissions, stay{at: r.now(), began: r.began(now)})
 		r.note(simulate.EventAdmitted, id)
 	case was && !is:
 		a := &t.admissions[len(t.admissions)-1]
@@ -171,6 +182,15 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 	}
 }
 
+// began reports what an admitted Workload tells by itself.
+func (r *recorder) began(wl *kueue.Workload) report.Entry {
+	terms, err := r.terms(context.Background(), string(wl.Status.Admission.ClusterQueue))
+	if err != nil {
+		terms = queueTerms{} // settled reads it again, and returns what is wrong
+	}
+	return report.Workload(report.Input{Start: r.start, Workload: wl, Quota: terms.quota})
+}
+
 // arrived follows a Workload that is new; one of a dump may have been let in, evicted or have ended before.
 func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
 	since := func(condition string) *time.Time {
@@ -182,7 +202,7 @@ func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
 	}
 	evicted, finished := since(kueue.WorkloadEvicted), since(kueue.WorkloadFinished)
 	if at := since(kueue.WorkloadAdmitted); at != nil && wl.Status.Admission != nil {
-		s := stay{at: *at}
+		s := stay{at: *at, began: r.began(wl)}
 		r.noteAt(*at, simulate.EventAdmitted, id)
 		switch {
 		case finished != nil:
@@ -210,7 +230,7 @@ func endOf(wl *kueue.Workload) string {
 	if wl == nil {
 		return string(report.OutcomeDeleted)
 	}
-	if meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadFinished) {
+	if ended(wl) {
 		return kueue.WorkloadFinished
 	}
 	if c := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadEvicted); c != nil {
@@ -271,10 +291,32 @@ func (r *recorder) settled(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.last, t.admissions[len(t.admissions)-1].entry = e, e
+		a := &t.admissions[len(t.admissions)-1]
+		if a.entry != nil {
+			e.Pods = keep(a.entry.Pods, e.Pods)
+		}
+		t.last, a.entry = e, e
 	}
 	clear(r.changed)
 	return nil
+}
+
+// keep returns the places of an admission that were those and are these now: of each podset the more. A slot that is given
+// back while others still run was a place all the same.
+func keep(was, now []report.Pod) []report.Pod {
+	more := map[string]int{}
+	for i := range now {
+		more[now[i].PodSet]++
+	}
+	for i := range was {
+		more[was[i].PodSet]--
+	}
+	out := slices.DeleteFunc(slices.Clone(now), func(p report.Pod) bool { return more[p.PodSet] < 0 })
+	out = append(out, slices.DeleteFunc(slices.Clone(was), func(p report.Pod) bool { return more[p.PodSet] >= 0 })...)
+	slices.SortFunc(out, func(a, b report.Pod) int {
+		return cmp.Or(cmp.Compare(a.PodSet, b.PodSet), cmp.Compare(a.Index, b.Index))
+	})
+	return out
 }
 
 // report makes a Workload's entry as the objects are now.
@@ -292,7 +334,10 @@ func (r *recorder) report(ctx context.Context, wl *kueue.Workload) (*report.Entr
 	} else {
 		in.QueueMissing = true
 	}
-	terms := r.terms(ctx, in.ClusterQueue())
+	terms, err := r.terms(ctx, in.ClusterQueue())
+	if err != nil {
+		return nil, err
+	}
 	in.Checks, in.Quota = terms.checks, terms.quota
 	if owner := observe.ControllerOf(wl); owner != "" && (in.Placement == nil || in.Placement.Spec.Key == nil) {
 		list := &corev1.PodList{}
@@ -332,26 +377,31 @@ type queueTerms struct {
 	quota  corev1.ResourceName
 }
 
-func (r *recorder) terms(ctx context.Context, queue string) queueTerms {
+func (r *recorder) terms(ctx context.Context, queue string) (queueTerms, error) {
 	if terms, ok := r.queues[queue]; ok {
-		return terms
+		return terms, nil
 	}
 	terms := queueTerms{checks: []string{}}
 	cq := &kueue.ClusterQueue{}
-	if r.client.Get(ctx, client.ObjectKey{Name: queue}, cq) == nil && cq.Spec.AdmissionChecksStrategy != nil {
-		for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
-			check := &kueue.AdmissionCheck{}
-			if r.client.Get(ctx, client.ObjectKey{Name: string(rule.Name)}, check) != nil || check.Spec.ControllerName != v1alpha1.ControllerName {
-				continue
-			}
-			terms.checks = append(terms.checks, check.Name)
-			policy := &v1alpha1.DevicePolicy{}
-			if p := check.Spec.Parameters; p != nil && r.client.Get(ctx, client.ObjectKey{Name: p.Name}, policy) == nil {
-				terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
-			}
-		}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: queue}, cq); err != nil {
+		r.queues[queue] = terms
+		return terms, client.IgnoreNotFound(err)
 	}
-	slices.Sort(terms.checks)
+	resolver := &policies.Resolver{Client: r.client}
+	checks, err := resolver.OwnChecks(ctx, cq)
+	if err != nil {
+		return terms, err
+	}
+	for _, c := range checks {
+		terms.checks = append(terms.checks, c.Name)
+	}
+	if len(checks) > 0 {
+		policy := &v1alpha1.DevicePolicy{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: policies.PolicyOf(checks[0])}, policy); client.IgnoreNotFound(err) != nil {
+			return terms, err
+		}
+		terms.quota = corev1.ResourceName(policy.Spec.QuotaResource)
+	}
 	r.queues[queue] = terms
-	return terms
+	return terms, nil
 }

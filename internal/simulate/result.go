@@ -99,11 +99,10 @@ func (r *run) stays(e report.Entry, t *track) *simulate.Workload {
 	e.Admissions, e.AdmittedAt, e.Flavors, e.Charged, e.Pods = []report.Admission{}, nil, nil, nil, nil
 	for i := range t.admissions {
 		s := &t.admissions[i]
-		a := report.Admission{At: r.at(s.at)}
-		if s.entry != nil {
-			a.Flavors, e.Flavors, e.Charged, e.Pods = s.entry.Flavors, s.entry.Flavors, s.entry.Charged, s.entry.Pods
-			out.Held = append(out.Held, held(i, s.entry)...)
-		}
+		told := s.told()
+		a := report.Admission{At: r.at(s.at), Flavors: told.Flavors}
+		e.Flavors, e.Charged, e.Pods = told.Flavors, told.Charged, told.Pods
+		out.Held = append(out.Held, held(i, told)...)
 		if s.ended != nil {
 			a.EndedAt, a.End = ptr.To(r.at(*s.ended)), &s.end
 		}
@@ -160,7 +159,7 @@ func (r *run) shares(ctx context.Context, out *simulate.Result) error {
 	return nil
 }
 
-// shares returns Kueue's weighted share of each queue and cohort below a root; none without fair sharing.
+// shares returns Kueue's weighted share of each queue and cohort below a root; all are 0 without fair sharing.
 func (r *root) shares(ctx context.Context) ([]simulate.Share, error) {
 	var out []simulate.Share
 	add := func(kind, name string, fair *kueue.FairSharing, share float64) {

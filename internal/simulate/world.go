@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,6 +44,7 @@ type cluster struct {
 	jobs      *controller
 	round     *controller
 	random    *stream
+	sight     *sight
 	// scheduled is the store's version at the last pass over pods.
 	scheduled int64
 }
@@ -66,6 +68,23 @@ func (s *stream) Read(p []byte) (int, error) {
 
 var _ io.Reader = &stream{}
 
+// longAgo is longer than any window or grace of a policy.
+const longAgo = 2 * time.Hour
+
+// sight is the clock by which things are seen. What is there from the start was seen long before: nothing of it has come,
+// or was lost, just now.
+type sight struct {
+	clock.PassiveClock
+	before bool
+}
+
+func (s *sight) Now() time.Time {
+	if s.before {
+		return s.PassiveClock.Now().Add(-longAgo)
+	}
+	return s.PassiveClock.Now()
+}
+
 // indexes lets Kueue declare what it looks objects up by.
 type indexes struct{ *store.Store }
 
@@ -77,9 +96,9 @@ func (i indexes) IndexField(_ context.Context, kind client.Object, field string,
 
 // newCluster makes an empty cluster.
 func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c *config.Configuration, warn func(string)) (*cluster, error) {
-	clock := testingclock.NewFakeClock(start)
-	s := store.New(scheme, clock.Now)
-	w := &cluster{loop: loop{clock: clock, store: s, warn: warn}, client: s.Client()}
+	fake := testingclock.NewFakeClock(start)
+	s := store.New(scheme, fake.Now)
+	w := &cluster{loop: loop{clock: fake, store: s, warn: warn}, client: s.Client()}
 	if err := indexer.Setup(ctx, indexes{s}); err != nil {
 		return nil, err
 	}
@@ -89,19 +108,21 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	for _, i := range observe.Indexes() {
 		s.Index(i.Object, i.Field, i.Of)
 	}
-	kube.Setup(s, clock)
-	w.kueue = &kueues{client: w.client, clock: clock, config: c, warn: warn, schedule: kueueSchedule, stale: true}
-	w.recorder = newRecorder(w.client, clock.Now)
+	kube.Setup(s, fake)
+	w.kueue = &kueues{client: w.client, clock: fake, config: c, warn: warn, schedule: kueueSchedule, stale: true}
+	w.recorder = newRecorder(w.client, fake.Now)
 	w.random = &stream{}
 	var err error
 	w.parts, err = parts.New(parts.Environment{
-		Client: managers{w.client}, Live: w.client, Events: silent{}, Metrics: prometheus.NewRegistry(), Clock: clock,
+		Client: managers{w.client}, Live: w.client, Events: silent{}, Metrics: prometheus.NewRegistry(), Clock: fake,
 		Epoch: func(context.Context) (int64, error) { return 0, nil }, Kueue: c, Nonce: w.random,
 		Changed: func() { w.round.queue[parts.All] = true },
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.sight = &sight{PassiveClock: fake}
+	w.parts.Observer.Clock = w.sight
 	w.hooks(w.random)
 	w.timeConditions()
 	if err := w.controllers(ctx); err != nil {
@@ -236,7 +257,7 @@ func (s errorSink) WithValues(...any) logr.LogSink { return s }
 func (s errorSink) WithName(string) logr.LogSink { return s }
 
 // settle runs everything until nothing more happens at this instant: the controllers, a round, Kueue's cycles, over and
-// over.
+// over, and in the end whoever has to look whether something happened.
 func (w *cluster) settle(ctx context.Context) error {
 	for range maxPasses {
 		busy, err := w.quiet(ctx)
@@ -259,7 +280,7 @@ func (w *cluster) settle(ctx context.Context) error {
 			busy = w.kueue.cycle(ctx, r, w.store.Version()) || busy
 			w.deliver(ctx)
 		}
-		if !busy && len(w.round.queue) == 0 {
+		if !busy && len(w.round.queue) == 0 && !w.wakePolls(w.round) {
 			return w.recorder.settled(ctx)
 		}
 	}

@@ -97,6 +97,8 @@ type chooser struct {
 	asks, looks int
 	// refused is the first decision that took candidates out: there is quota, and no room for all podsets at once.
 	refused *Decision
+	// again asks anew for the last answer; nil where it is one that can be taken.
+	again func() quota.Answer
 	// quotaSays is the first answer that refused quota.
 	quotaSays *quota.Answer
 	// own are the times of the waiter's own at which the choice may change.
@@ -167,7 +169,10 @@ func (c *chooser) try(ctx context.Context) {
 		}
 		c.podSets = append(c.podSets, cand)
 	}
-	Halves(ctx, c.kueue, c.waiter, &c.out.Decision)
+	halves(c.waiter, &c.out.Decision, func(plan flavors.Plan) quota.Answer {
+		a, _ := c.Decider.asks(ctx, c.kueue, c.waiter, plan, true)
+		return a
+	})
 }
 
 // infeasible says whether some podset can never be placed, and makes that the decision. It is rejected where the policy says
@@ -246,6 +251,9 @@ func (c *chooser) pass(ctx context.Context) (again, done bool) {
 		}
 		dec := c.decide(ctx, &answer)
 		if dec.Verdict == v1alpha1.VerdictAdmit && len(about) == len(c.podSets) {
+			if c.again != nil { // what is taken must be this copy's own
+				answer = c.again()
+			}
 			c.open(&answer, dec, about)
 			return false, true
 		}
@@ -255,6 +263,9 @@ func (c *chooser) pass(ctx context.Context) (again, done bool) {
 		if answer.Mode != quota.Preempt && !c.waitedForAll(about) {
 			c.wait(about, dec)
 			return false, true
+		}
+		if answer.Mode == quota.Preempt { // the message is of the book without those that would go
+			dec.Message = cut("Kueue would preempt for it, in vain: even then "+dec.Message, maxDecisionMessage)
 		}
 		if c.refused == nil {
 			c.refused = &dec

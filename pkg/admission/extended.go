@@ -19,8 +19,8 @@ import (
 // makes a claim for them, which nobody can narrow. So the node lends only where all devices that the class selects are of
 // the flavor, and any of them may be given.
 func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, name corev1.ResourceName) {
-	class := s.ClassFor(name)
-	if class == nil || f.node.Allocatable[name] > 0 || f.departed {
+	class := s.ClassOn(f.node, name)
+	if class == nil || f.departed {
 		return
 	}
 	f.plugin, f.byNumber = "", name

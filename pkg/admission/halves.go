@@ -15,6 +15,10 @@ import (
 // Halves adds to the standings of a decision what Kueue would do if each flavor alone were open, without looking for victims:
 // Wait then means that there may or may not be some. A flavor that the queue does not list is NoFit.
 func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
+	halves(w, dec, func(plan flavors.Plan) quota.Answer { return askKueue(ctx, k, w, plan, true) })
+}
+
+func halves(w *Waiter, dec *Decision, ask func(flavors.Plan) quota.Answer) {
 	p := w.Request.Policy
 	dec.Standings = slices.Clone(dec.Standings)
 	for i := range dec.Standings {
@@ -46,7 +50,7 @@ func Halves(ctx context.Context, k Kueue, w *Waiter, dec *Decision) {
 				plan.Charge[other.Name] = options[at].Charge
 			}
 		}
-		s.Quota = string(askKueue(ctx, k, w, plan, true).Mode)
+		s.Quota = string(ask(plan).Mode)
 	}
 }
 

@@ -161,7 +161,7 @@ func (h *holding) room(node string, asked ledger.Amounts) {
 func (h *holding) counted(n *ledger.Node, asked ledger.Amounts) ledger.Amounts {
 	out := asked.Clone()
 	for name := range asked {
-		if ledger.IsExtended(name) && n.Allocatable[name] == 0 && h.snapshot.ClassFor(name) != nil {
+		if h.snapshot.ClassOn(n, name) != nil {
 			delete(out, name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -26,8 +27,10 @@ const maxRemembered = 1 << 16
 type memory struct {
 	questions map[string]*question
 	// asked counts questions, to tell the one that was not asked for longest; held counts the looks that are remembered.
-	asked int64
-	held  int
+	asked   int64
+	held    int
+	answers answers
+	apart   map[inventory]bool
 }
 
 // question is one option of one podset, with all nodes as they were seen last.
@@ -209,7 +212,7 @@ func questionKey(p *flavors.Policy, ps *PodSet, o flavors.Option) (string, bool)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s %d %v %d", p.Name, p.Revision, p.Spec.QuotaResource, o.Flavor, o.Variant, ps.Count)
-	if a := ps.Assigned; a != nil {
+	if a := ps.Assigned; a != nil && !likeItsFlavor(p, a, o) {
 		fmt.Fprintf(&b, " %q", a.Flavor)
 		for _, k := range slices.Sorted(maps.Keys(a.NodeLabels)) {
 			fmt.Fprintf(&b, " %q=%q", k, a.NodeLabels[k])
@@ -221,6 +224,15 @@ func questionKey(p *flavors.Policy, ps *PodSet, o flavors.Option) (string, bool)
 	b.WriteByte('\n')
 	b.WriteString(ps.asks)
 	return b.String(), true
+}
+
+// likeItsFlavor says whether the nodes of an option are those of its flavor in the policy, whatever Kueue assigned.
+func likeItsFlavor(p *flavors.Policy, a *Assigned, o flavors.Option) bool {
+	if o.Flavor == anyFlavor {
+		return false
+	}
+	f := &p.Flavors[o.Flavor]
+	return f.Name != a.Flavor || maps.Equal(f.NodeLabels, a.NodeLabels) && apiequality.Semantic.DeepEqual(f.Tolerations, a.Tolerations)
 }
 
 // tried is what try came to, with what it depends on beside the nodes that are there.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -65,14 +66,14 @@ func (d *Decider) count(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
 		}
 	}
-	if limit > 0 && !n.distinct(b) {
+	if limit > 0 && !d.distinct(n, b) {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
 	return d.largest(ctx, n, b, bounded(int(limit)), why)
 }
 
 // distinct says whether the podset's claims can be cut to single devices of the node, as a book has it.
-func (n *nodeFit) distinct(b book) bool {
+func (d *Decider) distinct(n *nodeFit, b book) bool {
 	known := map[string]bool{}
 	for i := range n.wants {
 		if n.wants[i].Name == string(n.byNumber) {
@@ -80,7 +81,7 @@ func (n *nodeFit) distinct(b book) bool {
 		}
 		for _, dev := range n.wants[i].matching {
 			if _, ok := known[dev.ID.Driver]; !ok {
-				known[dev.ID.Driver] = n.tellsApart(dev.ID.Driver, b)
+				known[dev.ID.Driver] = d.tellsApart(n, dev.ID.Driver, b)
 			}
 			if !known[dev.ID.Driver] {
 				return false
@@ -92,6 +93,51 @@ func (n *nodeFit) distinct(b book) bool {
 
 // tellsApart says whether an attribute tells the devices of a driver apart that the node has in a book. What was lost and is not
 // expected back does not count: a pool that goes on under another name lists the same devices.
+func (d *Decider) tellsApart(n *nodeFit, driver string, b book) bool {
+	key, whole := inventoryOf(n.node, driver)
+	if !whole {
+		return n.tellsApart(driver, b)
+	}
+	apart, known := d.memory.apart[key]
+	if !known {
+		if apart = n.tellsApart(driver, b); d.memory.apart == nil || len(d.memory.apart) >= maxRemembered {
+			d.memory.apart = map[inventory]bool{}
+		}
+		d.memory.apart[key] = apart
+	}
+	return apart
+}
+
+// inventory names a driver's devices of a node that one slice lists.
+type inventory struct {
+	slice   types.UID
+	version string
+}
+
+// inventoryOf returns the slice that lists all devices of a driver on a node; false where it is not one slice, where it lists
+// others too, or where something was lost.
+func inventoryOf(n *ledger.Node, driver string) (inventory, bool) {
+	var s *resourcev1.ResourceSlice
+	count := 0
+	for i := range n.Devices {
+		if n.Devices[i].ID.Driver != driver {
+			continue
+		}
+		if s == nil {
+			s = n.Devices[i].Slice
+		}
+		if n.Devices[i].Slice != s {
+			return inventory{}, false
+		}
+		count++
+	}
+	if s == nil || len(n.Lost) > 0 || count != len(s.Spec.Devices) || s.UID == "" || s.ResourceVersion == "" {
+		return inventory{}, false
+	}
+	return inventory{s.UID, s.ResourceVersion}, true
+}
+
+// tellsApart is that of the Decider, worked out.
 func (n *nodeFit) tellsApart(driver string, b book) bool {
 	if b == emptyHealthy {
 		return flavors.Distinct(driver, n.node.Devices) || flavors.Distinct(driver, n.node.Lost)

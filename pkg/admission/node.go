@@ -171,9 +171,24 @@ func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed 
 
 // ofFlavor appends those of devices that belong to a flavor.
 func (d *Decider) ofFlavor(list []*ledger.Device, p *flavors.Policy, devices []ledger.Device, flavor int) []*ledger.Device {
+	var s *resourcev1.ResourceSlice
+	var of []int
+	at := 0 // where the slice lists the next device, as a rule
 	for i := range devices {
-		if d.Matcher.FlavorOf(p, &devices[i]) == flavor {
-			list = append(list, &devices[i])
+		dev := &devices[i]
+		if dev.Slice != s {
+			s, of, at = dev.Slice, d.Matcher.FlavorsOf(p, dev.Slice), 0
+		}
+		for range of {
+			if at >= len(of) {
+				at = 0
+			}
+			if at++; s.Spec.Devices[at-1].Name == dev.ID.Device {
+				if of[at-1] == flavor {
+					list = append(list, dev)
+				}
+				break
+			}
 		}
 	}
 	return list
@@ -189,8 +204,13 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		w := want{windows: f.windows, Chosen: r, plugged: plugged}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
+		var of *resourcev1.ResourceSlice
+		var selects func(*ledger.Device) (bool, error)
 		for _, dev := range f.devices {
-			ok, err := d.Matcher.Selects(dev, expressions...)
+			if dev.Slice != of {
+				of, selects = dev.Slice, d.Matcher.Selected(dev.Slice, expressions...)
+			}
+			ok, err := selects(dev)
 			if err != nil {
 				f.err = err
 				return
@@ -230,22 +250,28 @@ var readinessTaints = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreach
 // absentSince returns since when nothing but its readiness keeps a pod from a node; nil if something else does as well.
 func absentSince(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) *time.Time {
 	since := n.NotReadySince
-	object := *n.Object
-	object.Spec.Taints = nil
 	for i := range n.Object.Spec.Taints {
 		t := &n.Object.Spec.Taints[i]
-		if !slices.Contains(readinessTaints, t.Key) {
-			object.Spec.Taints = append(object.Spec.Taints, *t)
-		} else if t.TimeAdded != nil && n.Ready && since.Before(t.TimeAdded.Time) {
+		if slices.Contains(readinessTaints, t.Key) && t.TimeAdded != nil && n.Ready && since.Before(t.TimeAdded.Time) {
 			since = t.TimeAdded.Time
 		}
 	}
-	ready := *n
-	ready.Ready, ready.Object = true, &object
-	if why, _ := unavailable(&ready, affinity, tolerations); why != "" || since.IsZero() {
+	if since.IsZero() || !onlyAway(n, affinity, tolerations) {
 		return nil
 	}
 	return &since
+}
+
+// onlyAway says whether nothing but its readiness, or the taints that come with it, keeps a pod from a node.
+func onlyAway(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) bool {
+	ready := *n
+	ready.Ready = true
+	tolerations = slices.Clone(tolerations)
+	for _, key := range readinessTaints {
+		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+	why, _ := unavailable(&ready, affinity, tolerations)
+	return why == ""
 }
 
 // unavailable says why a pod may not run on a node, and whether that is meant for good.

@@ -74,7 +74,7 @@ func (s Slot) deviceTrouble(n *ledger.Node, ps *PodSet, o ours) *Trouble {
 // outlive it by a moment.
 func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	if !n.Ready {
-		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is not Ready", n.Name), Lost: true, Since: notReadySince(n)}
+		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is not Ready", n.Name), Lost: true, Since: ledger.ReadySince(n.Object)}
 	}
 	tolerations := slices.Clone(ps.Spec.Tolerations)
 	if ps.Assigned != nil {
@@ -88,21 +88,7 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	if why == "" {
 		return nil
 	}
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
-	}
-	still, _ := unavailable(n, affinity, tolerations)
-	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: still == "", Since: notReadySince(n)}
-}
-
-// notReadySince returns when the node's Ready condition last changed, also where it is Ready again.
-func notReadySince(n *ledger.Node) time.Time {
-	for i := range n.Object.Status.Conditions {
-		if c := &n.Object.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
+	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: onlyAway(n, affinity, tolerations), Since: ledger.ReadySince(n.Object)}
 }
 
 // ours says whose a slot is, and when it is looked at.

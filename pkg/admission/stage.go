@@ -128,10 +128,11 @@ const (
 // ask asks Kueue with the first n options of each podset, cheaply where that is enough.
 func (c *chooser) ask(ctx context.Context, st stage, n int) quota.Answer {
 	plan := c.plan(st, n)
-	a := askKueue(ctx, c.kueue, c.waiter, plan, true)
+	a, again := c.Decider.asks(ctx, c.kueue, c.waiter, plan, true)
+	c.again = again
 	if c.asks++; !a.Final && c.looks < maxLooks {
 		c.looks++
-		a = askKueue(ctx, c.kueue, c.waiter, plan, false)
+		a, c.again = c.Decider.asks(ctx, c.kueue, c.waiter, plan, false)
 	}
 	return a
 }

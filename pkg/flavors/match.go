@@ -94,13 +94,18 @@ func (m *Matcher) Matches(driver string, d *resourcev1.Device, expressions ...st
 
 // Selects is Matches for a device of the ledger, remembered for as long as its slice stays as it is.
 func (m *Matcher) Selects(d *ledger.Device, expressions ...string) (bool, error) {
-	key := selectionKey{d.Slice.UID, strings.Join(expressions, "\x00")}
+	return m.Selected(d.Slice, expressions...)(d)
+}
+
+// Selected is Selects for devices of one slice.
+func (m *Matcher) Selected(s *resourcev1.ResourceSlice, expressions ...string) func(*ledger.Device) (bool, error) {
+	key := selectionKey{s.UID, strings.Join(expressions, "\x00")}
 	m.mu.Lock()
 	known := m.selected[key]
 	m.mu.Unlock()
-	if known == nil || known.version != d.Slice.ResourceVersion {
-		spec := &d.Slice.Spec
-		known = &selection{version: d.Slice.ResourceVersion, devices: make(map[string]outcome, len(spec.Devices))}
+	if known == nil || known.version != s.ResourceVersion {
+		spec := &s.Spec
+		known = &selection{version: s.ResourceVersion, devices: make(map[string]outcome, len(spec.Devices))}
 		for i := range spec.Devices {
 			var o outcome
 			o.matches, o.err = m.Matches(spec.Driver, &spec.Devices[i], expressions...)
@@ -113,8 +118,10 @@ func (m *Matcher) Selects(d *ledger.Device, expressions ...string) (bool, error)
 		m.selected[key] = known
 		m.mu.Unlock()
 	}
-	o := known.devices[d.ID.Device]
-	return o.matches, o.err
+	return func(d *ledger.Device) (bool, error) {
+		o := known.devices[d.ID.Device]
+		return o.matches, o.err
+	}
 }
 
 // affordable says whether the API server accepts an expression that compiles: its estimated cost is within the limit.
@@ -139,22 +146,28 @@ func (m *Matcher) affordable(expression string) bool {
 // FlavorOf returns the index of the first flavor of p that a device belongs to, or -1 for none. A device that fails a
 // constraint belongs to none. A selector that fails on a device does not match it.
 func (m *Matcher) FlavorOf(p *Policy, d *ledger.Device) int {
-	key := memberKey{p.Name, d.Slice.UID}
+	of := m.FlavorsOf(p, d.Slice)
+	for i := range d.Slice.Spec.Devices {
+		if d.Slice.Spec.Devices[i].Name == d.ID.Device {
+			return of[i]
+		}
+	}
+	return -1
+}
+
+// FlavorsOf is FlavorOf for every device that a slice lists, in that order. It is read-only.
+func (m *Matcher) FlavorsOf(p *Policy, s *resourcev1.ResourceSlice) []int {
+	key := memberKey{p.Name, s.UID}
 	m.mu.Lock()
 	known := m.flavors[key]
 	m.mu.Unlock()
-	if known == nil || known.revision != p.Revision || known.version != d.Slice.ResourceVersion {
-		known = &members{revision: p.Revision, version: d.Slice.ResourceVersion, flavor: m.resolve(p, d.Slice)}
+	if known == nil || known.revision != p.Revision || known.version != s.ResourceVersion {
+		known = &members{revision: p.Revision, version: s.ResourceVersion, flavor: m.resolve(p, s)}
 		m.mu.Lock()
 		m.flavors[key] = known
 		m.mu.Unlock()
 	}
-	for i := range d.Slice.Spec.Devices {
-		if d.Slice.Spec.Devices[i].Name == d.ID.Device {
-			return known.flavor[i]
-		}
-	}
-	return -1
+	return known.flavor
 }
 
 func (m *Matcher) resolve(p *Policy, s *resourcev1.ResourceSlice) []int {

@@ -40,6 +40,15 @@ func (s *Snapshot) ClassFor(name corev1.ResourceName) *resourcev1.DeviceClass {
 	return best
 }
 
+// ClassOn returns the DeviceClass by which the scheduler serves an extended resource on a node; nil where the node lists
+// some of it, so that a device plugin serves it, and where no class does.
+func (s *Snapshot) ClassOn(n *Node, name corev1.ResourceName) *resourcev1.DeviceClass {
+	if !IsExtended(name) || n.Allocatable[name] != 0 {
+		return nil
+	}
+	return s.ClassFor(name)
+}
+
 // DeviceClasses returns the classes in order of their names.
 func (s *Snapshot) DeviceClasses() []*resourcev1.DeviceClass {
 	list := slices.Collect(maps.Values(s.classes.byName))

@@ -23,7 +23,7 @@ func (b *Book) view(name string) *Node {
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
 	}
 	if !n.Ready {
-		n.NotReadySince = notReadySince(o.Node)
+		n.NotReadySince = ReadySince(o.Node)
 	}
 	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
 		n.Hostname = host
@@ -235,8 +235,8 @@ func (b *Book) newest(id pool, node string) *Pool {
 	return p
 }
 
-// notReadySince returns when a node that is not Ready became so; zero if its condition does not say.
-func notReadySince(n *corev1.Node) time.Time {
+// ReadySince returns since when a node is, or is not, Ready; zero if its condition does not say.
+func ReadySince(n *corev1.Node) time.Time {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			return c.LastTransitionTime.Time

@@ -103,6 +103,11 @@ type Book struct {
 	reads   reads
 	// cache is Kueue's own; nil when it has to be built anew.
 	cache *schdcache.Cache
+	// turns counts, by root cohort, the changes of who holds quota below it; all counts every other change. Roots are those of the
+	// ClusterQueues that the cache was built with.
+	turns map[string]int64
+	all   int64
+	roots map[string]string
 	// faults say what is wrong with the queues that Kueue's cache could not take.
 	faults map[string]string
 }

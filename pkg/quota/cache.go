@@ -23,6 +23,7 @@ var silent = logr.Discard()
 // Holders of quota come and go all the time and are fed to Kueue's cache one by one. All else is rare, and Kueue's cache is
 // built anew for it: it forgets Workloads that come before their queue, and remembers relations that are no more.
 func (b *Book) follow(k kind, old, now client.Object) {
+	b.turn(k, old, now)
 	switch k {
 	case kindWorkload:
 		b.followHolder(old, now)
@@ -99,7 +100,7 @@ func (b *Book) followRange(old, now client.Object) {
 // build makes Kueue's cache from the objects, each kind after those that it refers to.
 func (b *Book) build(ctx context.Context) {
 	c := schdcache.New(&reader{}, b.rules.cache...)
-	b.faults = map[string]string{}
+	b.faults, b.roots = map[string]string{}, b.rootsOf()
 	for _, o := range b.objects[kindFlavor] {
 		c.AddOrUpdateResourceFlavor(silent, o.(*kueue.ResourceFlavor))
 	}

@@ -33,6 +33,8 @@ type Snapshot struct {
 	// held says of the Workloads whose holding changed in this copy whether they hold quota now.
 	held  map[types.UID]bool
 	takes int
+	// states name, by root cohort, what answers depend on; roots are the ClusterQueues'.
+	states, roots map[string]string
 	// active are the queues that take Workloads, once somebody was looked for in them.
 	active []*schdcache.ClusterQueueSnapshot
 	// intact is the state of Kueue's snapshot since the last take, to go back to. Nil until it is needed.
@@ -56,6 +58,7 @@ func (b *Book) Snapshot() (*Snapshot, error) {
 		Version: b.version, rules: b.rules, kueue: copied, reads: b.reads.lend(),
 		local: b.local.lend(), queues: b.queues.lend(), holders: b.holders.lend(),
 		inactive: map[string]string{}, held: map[types.UID]bool{},
+		states: b.states(), roots: b.roots,
 	}
 	for name := range copied.InactiveClusterQueueSets {
 		_, _, s.inactive[string(name)] = b.cache.ClusterQueueReadiness(name)
@@ -125,6 +128,7 @@ func (s *Snapshot) Take(a Answer) {
 		return
 	}
 	s.intact = nil
+	s.takeState(&a)
 	for _, t := range a.targets {
 		s.remove(s.find(workload.Key(t.WorkloadInfo.Obj)))
 	}

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plimsoll-dev/plimsoll/internal/simulate"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/input"
+	result "github.com/plimsoll-dev/plimsoll/pkg/simulate"
 )
 
 var update = flag.Bool("update", false, "write what simulate says now to every expected.json")
@@ -29,7 +31,7 @@ func TestScenarios(t *testing.T) {
 	for _, f := range folders {
 		folder := filepath.Dir(f)
 		t.Run(folder, func(t *testing.T) {
-			got := run(t, folder)
+			got := run(t, folder, nil).JSON()
 			file := filepath.Join(folder, "expected.json")
 			if *update {
 				if err := os.WriteFile(file, got, 0o644); err != nil {
@@ -51,8 +53,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// run simulates a folder's manifests.
-func run(t *testing.T, folder string) []byte {
+// run simulates a folder's manifests up to a time; to the end if it is nil.
+func run(t *testing.T, folder string, until *time.Duration) *result.Result {
 	t.Helper()
 	var files []input.File
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -70,9 +72,9 @@ func run(t *testing.T, folder string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := simulate.Run(context.Background(), in, simulate.Options{Warn: func(s string) { t.Error(s) }})
+	r, err := simulate.Run(context.Background(), in, simulate.Options{Until: until, Warn: func(s string) { t.Error(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.JSON()
+	return r
 }

@@ -151,10 +151,10 @@ func (a *attempt) extended(n *ledger.Node) (ledger.Amounts, map[corev1.ResourceN
 	requests := a.requests
 	var served map[corev1.ResourceName]*resourcev1.DeviceClass
 	for name, v := range a.requests {
-		if v == 0 || !ledger.IsExtended(name) || n.Allocatable[name] > 0 {
+		if v == 0 {
 			continue
 		}
-		if class := a.snapshot.ClassFor(name); class != nil {
+		if class := a.snapshot.ClassOn(n, name); class != nil {
 			if served == nil {
 				served, requests = map[corev1.ResourceName]*resourcev1.DeviceClass{}, a.requests.Clone()
 			}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -110,7 +109,6 @@ func profile(file string) (stop func(), err error) {
 
 // measure runs a world once.
 func measure(ctx context.Context, w day.World, shuffle uint64, file string) (*figures, error) {
-	debug.SetGCPercent(100)
 	manifests := w.Files(shuffle)
 	f := &figures{Outcomes: map[report.Outcome]int{}}
 	begin := time.Now()
