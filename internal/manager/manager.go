@@ -8,9 +8,6 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -23,22 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
 )
-
-// Scheme returns the scheme of all kinds that the manager reads or writes.
-func Scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(s))
-	utilruntime.Must(kueue.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	return s
-}
 
 // Run runs the manager until ctx ends. It returns why it stopped before, as for a lost lease.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
@@ -63,7 +50,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 func managerOptions(o Options) ctrl.Options {
 	return ctrl.Options{
-		Scheme: Scheme(),
+		Scheme: parts.Scheme(),
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			SyncPeriod:       ptr.To(time.Duration(0)), // what is missed on a watch is a fault to find, not to paper over

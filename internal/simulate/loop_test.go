@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/store"
 )
@@ -31,7 +30,7 @@ type bench struct {
 func newBench() *bench {
 	b := &bench{start: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 	b.clock = testingclock.NewFakeClock(b.start)
-	b.store = store.New(manager.Scheme(), b.clock.Now)
+	b.store = store.New(parts.Scheme(), b.clock.Now)
 	b.seen = func(store.Event) {}
 	b.loop.warn = func(s string) { b.warned = append(b.warned, s) }
 	return b

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -183,7 +184,10 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 
 // began reports what an admitted Workload tells by itself.
 func (r *recorder) began(wl *kueue.Workload) report.Entry {
-	terms := r.terms(context.Background(), string(wl.Status.Admission.ClusterQueue))
+	terms, err := r.terms(context.Background(), string(wl.Status.Admission.ClusterQueue))
+	if err != nil {
+		terms = queueTerms{} // settled reads it again, and returns what is wrong
+	}
 	return report.Workload(report.Input{Start: r.start, Workload: wl, Quota: terms.quota})
 }
 

@@ -159,7 +159,7 @@ func (r *run) shares(ctx context.Context, out *simulate.Result) error {
 	return nil
 }
 
-// shares returns Kueue's weighted share of each queue and cohort below a root; none without fair sharing.
+// shares returns Kueue's weighted share of each queue and cohort below a root; all are 0 without fair sharing.
 func (r *root) shares(ctx context.Context) ([]simulate.Share, error) {
 	var out []simulate.Share
 	add := func(kind, name string, fair *kueue.FairSharing, share float64) {

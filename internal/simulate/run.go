@@ -20,7 +20,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/features"
 
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/input"
 	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
 )
@@ -74,7 +74,7 @@ func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup f
 			config.LessThanOrEqualToFinalShare, config.LessThanInitialShare,
 		}}}
 	}
-	w, err := newCluster(ctx, manager.Scheme(), in.Start, c, o.Warn)
+	w, err := newCluster(ctx, parts.Scheme(), in.Start, c, o.Warn)
 	if err != nil {
 		cleanup()
 		return nil, nil, fmt.Errorf("make cluster: %w", err)

@@ -264,6 +264,9 @@ func (c *chooser) pass(ctx context.Context) (again, done bool) {
 			c.wait(about, dec)
 			return false, true
 		}
+		if answer.Mode == quota.Preempt { // the message is of the book without those that would go
+			dec.Message = cut("Kueue would preempt for it, in vain: even then "+dec.Message, maxDecisionMessage)
+		}
 		if c.refused == nil {
 			c.refused = &dec
 		}

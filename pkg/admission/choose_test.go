@@ -180,6 +180,14 @@ func TestChoices(t *testing.T) {
 	}
 }
 
+func TestWhyNobodyIsPreemptedIsSaid(t *testing.T) {
+	m := newMarket(t, "h100=2", preemptsLower).with(map[string]string{"h": "h100:3"}).uses("cq", "h100", "h", 0, 1, 0).uses("next", "h100", "h", 0, 2, 1, 2)
+	got := (&Decider{Matcher: flavors.NewMatcher()}).Choose(t.Context(), m.book.Snapshot(), m.snap(t), m.waiter(choicePolicy(t, nil), "job", 0, pods(1, 2, nil)))
+	if want := "Kueue would preempt for it, in vain: even then flavor h100 is Busy: node h: 2 of 3 devices are in use, a pod asks for 2"; got.Decision.Message != want {
+		t.Errorf("it says %s", got.Decision.Message)
+	}
+}
+
 func TestWhatWasOfferedToOneIsNotTakenForTheNext(t *testing.T) {
 	m := newMarket(t, "h100=8", preemptsLower).with(map[string]string{"h": "h100:8"})
 	ask := func(name string, priority int32) func(*market, *flavors.Policy) *Waiter {

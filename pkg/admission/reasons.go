@@ -100,7 +100,7 @@ func (dec *Decision) explain(s v1alpha1.FlavorStanding) {
 	for _, r := range s.Reasons {
 		text := r.Message
 		if r.Nodes > 1 {
-			text = fmt.Sprintf("%s (and %d more nodes)", text, r.Nodes-1)
+			text = fmt.Sprintf("%s (and %s)", text, plural(r.Nodes-1, "more node"))
 		}
 		parts = append(parts, text)
 	}

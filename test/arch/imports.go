@@ -55,6 +55,9 @@ func (r row) judge(file source, imported string) string {
 			return fmt.Sprintf("imports %s, but %s does no I/O, reads no clock, logs nothing and draws no random numbers",
 				imported, r.folder)
 		}
+		if r.repeatable && matchesAny(random, imported) {
+			return fmt.Sprintf("imports %s, but %s does the same each time", imported, r.folder)
+		}
 		return ""
 	}
 	if r.elsewhere != nil && !matchesAny(r.elsewhere, imported) {
@@ -79,13 +82,13 @@ func (r row) judgeOwn(file source, folder string) string {
 	return fmt.Sprintf("imports %s, which %s may not", folder, r.folder)
 }
 
-// purityBreaches finds what pure packages mention that is impure though its package is not: the clock and the
-// standard output. Mentioning is enough, since a function value is called later.
+// purityBreaches finds what pure and repeatable packages mention that is impure though its package is not: the clock and
+// the standard output. Mentioning is enough, since a function value is called later.
 func purityBreaches(rows []row, files []source) []string {
 	var breaches []string
 	for _, file := range files {
 		r, found := rowOf(rows, file.folder())
-		if !found || !r.pure || file.isTest() {
+		if !found || !r.pure && !r.repeatable || file.isTest() {
 			continue
 		}
 		for _, use := range uses(file, impureCalls) {

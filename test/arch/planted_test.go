@@ -64,6 +64,27 @@ func TestPlantedImportsOfOurOwn(t *testing.T) {
 		"the edge imports a command": {
 			"internal/cli/x.go", importing(module + "/cmd/plimsoll"), "which internal may not",
 		},
+		"a controller knows of simulate": {
+			"internal/controller/round/x.go", importing(module + "/internal/simulate/store"), "which internal/controller may not",
+		},
+		"simulate runs the manager instead of its parts": {
+			"internal/simulate/x.go", importing(module + "/internal/manager"), "which internal/simulate may not",
+		},
+		"the manager knows of simulate": {
+			"internal/manager/x.go", importing(module + "/internal/simulate"), "which internal/manager may not",
+		},
+		"the API server in memory knows of what is below it": {
+			"internal/simulate/store/x.go", importing(module + "/pkg/ledger"), "which internal/simulate/store may not",
+		},
+		"the simulated scheduler knows of controllers": {
+			"internal/simulate/kube/x.go", importing(module + "/internal/controller/round"), "which internal/simulate/kube may not",
+		},
+		"the simulated scheduler asks admission": {
+			"internal/simulate/kube/x.go", importing(module + "/pkg/admission"), "",
+		},
+		"what reads the input looks into the store": {
+			"internal/simulate/input/x.go", importing(module + "/internal/simulate/store"), "which internal/simulate/input may not",
+		},
 		"a command imports test code": {
 			"cmd/plimsoll/x.go", importing(module + "/test/lab"), "imports test/lab",
 		},
@@ -99,6 +120,8 @@ func TestPlantedImportsFromElsewhere(t *testing.T) {
 		"the core makes itself a logger":    {"pkg/admission/x.go", "k8s.io/klog/v2", "imports k8s.io/klog/v2"},
 		"the core counts for Prometheus":    {"pkg/quota/x.go", "github.com/prometheus/client_golang/prometheus", "prometheus"},
 		"the core has a live client":        {"pkg/ledger/x.go", "k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes"},
+		"simulate draws random numbers":     {"internal/simulate/x.go", "crypto/rand", "does the same each time"},
+		"the edge draws random numbers":     {"internal/steering/x.go", "crypto/rand", ""},
 		"quota has a live client":           {"pkg/quota/x.go", "k8s.io/client-go/rest", "k8s.io/client-go/rest"},
 		"simulate has a manager":            {"pkg/simulate/x.go", "sigs.k8s.io/controller-runtime/pkg/manager", "pkg/manager"},
 		"quota reads through a client":      {"pkg/quota/x.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},
@@ -144,6 +167,9 @@ func TestPlantedImpurity(t *testing.T) {
 		},
 		"a method of the same name is none of the clock's": {
 			"pkg/ledger/x.go", "package p\n\ntype c struct{}\n\nfunc (c) Now() int { return 0 }\n\nfunc f(time c) int { return time.Now() }\n", "",
+		},
+		"a simulated kubelet reads the clock": {
+			"internal/simulate/kube/x.go", "package p\n\nimport \"time\"\n\nvar now = time.Now()\n", "x.go:5: uses time.Now",
 		},
 		"the edge reads the clock": {
 			"internal/observe/x.go", "package p\n\nimport \"time\"\n\nvar now = time.Now()\n", "",

@@ -15,6 +15,14 @@ type row struct {
 	elsewhere []string
 	// pure packages do no I/O, read no clock, write no log and draw no random numbers.
 	pure bool
+	// repeatable packages read no clock, print nothing and draw no random numbers: what they do they do the same each time.
+	repeatable bool
+}
+
+// edge are the parts of the manager that its controllers share.
+var edge = []string{
+	"api", "pkg", "internal/eviction", "internal/faultpoint", "internal/metrics", "internal/observe", "internal/placements",
+	"internal/policies", "internal/steering",
 }
 
 // Imports point one way: api ← {ledger, flavors, fairshare, quota, report} ← admission ← simulate ← internal ← cmd;
@@ -42,6 +50,28 @@ var table = []row{
 	},
 
 	{folder: "internal", own: []string{"api", "pkg", "config"}},
+	// The manager's parts are made in one place. The manager runs them against an API server and simulate against one in
+	// memory: neither knows of the other, and no part of whom it is run by.
+	{folder: "internal/controller", own: edge},
+	{folder: "internal/parts", own: append([]string{"internal/controller"}, edge...)},
+	{folder: "internal/manager", own: []string{"api", "pkg", "internal/kueueconfig", "internal/observe", "internal/parts", "internal/webhook"}},
+	{
+		folder: "internal/simulate",
+		own: []string{
+			"api", "pkg", "internal/kueueconfig", "internal/observe", "internal/parts", "internal/policies", "internal/steering", "internal/webhook",
+		},
+		repeatable: true,
+	},
+	// What stands for Kubernetes knows nothing of Plimsoll but the kinds, and whether a node takes a pod, which is
+	// pkg/admission's to say.
+	{folder: "internal/simulate/store", own: []string{"api"}, repeatable: true},
+	{
+		folder:     "internal/simulate/kube",
+		own:        []string{"api", "pkg/admission", "pkg/flavors", "pkg/ledger", "internal/observe", "internal/simulate/store"},
+		repeatable: true,
+	},
+	{folder: "internal/simulate/input", own: []string{"api", "config", "internal/kueueconfig", "internal/webhook"}, repeatable: true},
+	{folder: "internal/explain", own: []string{"api", "pkg/report", "internal/policies"}},
 	{folder: "cmd", own: []string{"api", "pkg", "internal", "config"}},
 
 	{folder: "config", own: nil}, // at most a package that embeds the manifests
@@ -92,6 +122,9 @@ var impure = []string{
 	"testing/...",
 	"unsafe",
 }
+
+// random are the packages of the standard library that a repeatable package may not import.
+var random = []string{"crypto/rand", "math/rand/..."}
 
 // impureCalls are the functions, by import path, that a pure package may not even mention: they read the clock or
 // write to the standard output.

@@ -23,8 +23,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 	"github.com/plimsoll-dev/plimsoll/test/lab"
 )
@@ -76,7 +76,7 @@ func (c *cluster) expectActive(ctx context.Context) {
 
 func clientFor(cfg *rest.Config) client.Client {
 	GinkgoHelper()
-	c, err := client.New(cfg, client.Options{Scheme: manager.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: parts.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	return c
 }

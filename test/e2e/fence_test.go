@@ -22,8 +22,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -46,7 +46,7 @@ type promise struct {
 // watchFence begins to watch the pods and Placements of a namespace, until the spec ends.
 func (c *cluster) watchFence(ctx context.Context, namespace string) *fence {
 	GinkgoHelper()
-	w, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: manager.Scheme()})
+	w, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: parts.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	f := &fence{gated: map[types.UID]bool{}, ungated: map[types.UID]int64{}}
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &v1alpha1.PlacementList{}} {

@@ -26,8 +26,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -57,7 +57,7 @@ func (c *cluster) history() *history {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	watcher, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: manager.Scheme()})
+	watcher, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: parts.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	h := &history{}
 	for _, list := range holders() {

@@ -12,8 +12,6 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
-	"github.com/plimsoll-dev/plimsoll/internal/steering"
 )
 
 // statusOf is a configuration of a Workload's status.
@@ -181,29 +179,6 @@ func TestApplyCreates(t *testing.T) {
 	}
 	if got := pod.CreationTimestamp.Sub(start); got != 1 {
 		t.Errorf("created %v after the start", got)
-	}
-}
-
-func TestOurCheckIsApplied(t *testing.T) {
-	w := newWorld(t)
-	wl := newWorkload("a")
-	w.create(wl)
-	wl.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "other", State: "Pending"}, {Name: "ours", State: "Pending"}}
-	w.must(w.c.Status().Update(t.Context(), wl))
-	writer := &steering.Writer{Client: w.c, Now: func() time.Time { return w.now }}
-	for _, a := range []steering.Answer{{State: kueue.CheckStateReady, Message: "m"}, {State: kueue.CheckStatePending, Message: "n"}} {
-		written, err := writer.Check(t.Context(), wl, "ours", a)
-		if err != nil || !written {
-			t.Fatalf("%v, %v", written, err)
-		}
-		wl = w.workload("a")
-		checks := wl.Status.AdmissionChecks
-		if len(checks) != 2 || checks[0].Name != "other" || checks[1].State != a.State || checks[1].Message != a.Message {
-			t.Fatalf("checks: %+v", checks)
-		}
-		if want := map[kueue.CheckState]int{kueue.CheckStateReady: 1}[a.State]; len(checks[1].PodSetUpdates) != want {
-			t.Fatalf("updates: %+v", checks[1].PodSetUpdates)
-		}
 	}
 }
 
