@@ -19,6 +19,7 @@ func inProcess(files []manifest, strict bool, set []string) (*simulation, error)
 		return nil, err
 	}
 	return &simulation{warnings: in.Warnings, run: func(ctx context.Context, o runOptions) (*simulate.Result, error) {
+		inprocess.Relax()
 		return inprocess.Run(ctx, in, inprocess.Options{Until: o.until, Progress: o.progress, Warn: o.warn})
 	}}, nil
 }

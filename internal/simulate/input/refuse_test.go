@@ -318,6 +318,47 @@ status:
   - {name: plimsoll, state: Ready, message: "", lastTransitionTime: "2026-05-01T10:00:00Z", podSetUpdates: [{name: main, labels: {plimsoll.dev/managed: "true"}}]}
 `
 
+func TestCirclesOfCohortsAreRefused(t *testing.T) {
+	cohort := func(name, parent, annotations string) string {
+		return "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\nspec: {parentName: " + parent + "}\n"
+	}
+	const at, deleteAt = "simulate.plimsoll.dev/at: ", "simulate.plimsoll.dev/delete-at: "
+	cases := map[string]struct{ text, want string }{
+		"none": {cohort("a", "b", "") + cohort("b", "c", ""), ""},
+		"of one": {
+			cohort("a", "a", ""),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "a"`,
+		},
+		"one line for all, and who leads into it is not in it": {
+			cohort("a", "b", "") + cohort("b", "c", "") + cohort("c", "b", ""),
+			`a.yaml:51: Cohort b: spec.parentName: the Cohort is above itself: "b", then "c", then "b"`,
+		},
+		"later": {
+			cohort("a", "b", "") + cohort("b", "a", at+"5s"),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "b", then "a"`,
+		},
+		"never at one time": {cohort("a", "b", deleteAt+"5s") + cohort("b", "a", at+"5s"), ""},
+		"until it is replaced": {
+			cohort("a", "a", "") + cohort("a", "b", at+"5s"),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "a"`,
+		},
+		"turned around at one time": {
+			cohort("a", "b", "") + cohort("a", "c", at+"5s") + cohort("b", "a", at+"5s"), "",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read(filesOf([]string{base + strings.TrimPrefix(c.text, "---\n")}), Options{})
+			if err == nil && c.want == "" {
+				return
+			}
+			if got := refusals(t, err); got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	claim := "      resourceClaims: [{name: gpu, resourceClaimTemplateName: later}]\n"
 	cases := map[string]struct{ text, want, strict string }{

@@ -46,7 +46,7 @@ func TestADayPrintsTheSameBytes(t *testing.T) {
 	for _, tc := range []struct {
 		shuffle uint64
 		threads int
-	}{{0, 1}, {1, 2}, {2, 2}} {
+	}{{1, 1}, {2, 2}} {
 		t.Run(fmt.Sprintf("order %d on %d threads", tc.shuffle, tc.threads), func(t *testing.T) {
 			if _, got := run(t, Short, tc.shuffle, tc.threads); !bytes.Equal(got, want) {
 				t.Error("other bytes than the first run")

@@ -109,6 +109,7 @@ func profile(file string) (stop func(), err error) {
 
 // measure runs a world once.
 func measure(ctx context.Context, w day.World, shuffle uint64, file string) (*figures, error) {
+	simulate.Relax()
 	manifests := w.Files(shuffle)
 	f := &figures{Outcomes: map[report.Outcome]int{}}
 	begin := time.Now()
