@@ -28,6 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/simulate/input"
+	"github.com/plimsoll-dev/plimsoll/pkg/report"
 	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
 )
 
@@ -208,11 +209,12 @@ var dumps = map[string]struct {
 	"pods that end, of a Job that was evicted":     {"preempt-grace", 20 * time.Second, ending},
 	"a Job is in the second of its waves":          {"completions", 16 * time.Second, ofPhase(corev1.PodSucceeded)},
 	"a part of the pods has given its places back": {"reclaimable-pods", 14 * time.Second, ofPhase(corev1.PodSucceeded)},
-	"a gang":                          {"gang-fourth-node", 8 * time.Second, promised},
-	"two podsets":                     {"two-podsets", 4 * time.Second, promised},
-	"devices of an extended resource": {"extended-by-class", 2 * time.Second, promised},
-	"devices of a plugin":             {"plugin-node", 2 * time.Second, promised},
-	"who was evicted and waits, has its place": {"reclaim", 14 * time.Second, waitsEvicted},
+	"conditions change in the run's time":          {"dump", 2 * time.Minute, adoptedReady},
+	"a gang":                                       {"gang-fourth-node", 8 * time.Second, promised},
+	"two podsets":                                  {"two-podsets", 4 * time.Second, promised},
+	"devices of an extended resource":              {"extended-by-class", 2 * time.Second, promised},
+	"devices of a plugin":                          {"plugin-node", 2 * time.Second, promised},
+	"who was evicted and waits, has its place":     {"reclaim", 14 * time.Second, waitsEvicted},
 }
 
 func promised(o client.Object) bool {
@@ -323,5 +325,23 @@ func TestDumpOfAnEvictionUnderWay(t *testing.T) {
 	want := "Finished; 00:00:00 map[main:h100] to 00:00:00 Deactivated; 00:00:00 map[main:h100] to 00:00:40 Finished"
 	if !strings.HasPrefix(got["team-a/busy"], want) {
 		t.Errorf("got %s, want %s", got["team-a/busy"], want)
+	}
+}
+
+// Kueue may be told to delete Workloads that have finished, and somebody may have.
+func TestDumpOfAFinishedJobWithoutItsWorkload(t *testing.T) {
+	d := stopAt(t, scenario(t, "busy-then-next"), 30*time.Second).without(func(o client.Object) bool {
+		wl, is := o.(*kueue.Workload)
+		return is && ended(wl)
+	})
+	in := d.read(t)
+	r := runOf(t, in)
+	for _, w := range r.Workloads {
+		if w.Outcome != report.OutcomeFinished || w.FinishedAt == nil {
+			t.Errorf("%s: %s, %s", w.Name, w.Outcome, w.Message)
+		}
+	}
+	if len(r.Workloads) != 2 {
+		t.Errorf("%d workloads", len(r.Workloads))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,11 +87,29 @@ func (r *run) workload(ctx context.Context, id simulate.Key, queue string) (*sim
 		}
 	default:
 		e.Outcome, e.Message = report.OutcomeWaiting, "Kueue does not manage it"
+		if at := r.finishedJob(ctx, id); at != nil {
+			e.Outcome, e.Message, e.FinishedAt = report.OutcomeFinished, "it has finished, and its Workload is gone", ptr.To(r.at(*at))
+		}
 	}
 	if t.submitted != nil {
 		e.SubmittedAt = ptr.To(r.at(*t.submitted))
 	}
 	return r.stays(e, t), nil
+}
+
+// finishedJob returns when a Job ended; nil for one that did not.
+func (r *run) finishedJob(ctx context.Context, id simulate.Key) *time.Time {
+	job := &batchv1.Job{}
+	if id.Kind != "Job" || r.client.Get(ctx, client.ObjectKey{Namespace: id.Namespace, Name: id.Name}, job) != nil {
+		return nil
+	}
+	for i := range job.Status.Conditions {
+		c := &job.Status.Conditions[i]
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return &c.LastTransitionTime.Time
+		}
+	}
+	return nil
 }
 
 // stays fills in an entry's admissions, and what the last one gave.
