@@ -78,6 +78,7 @@ type sight struct {
 	before bool
 }
 
+// Now is the time of the run.
 func (s *sight) Now() time.Time {
 	if s.before {
 		return s.PassiveClock.Now().Add(-longAgo)

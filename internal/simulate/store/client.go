@@ -23,9 +23,13 @@ type storeClient struct{ store *Store }
 
 var _ client.Client = &storeClient{}
 
-func (c *storeClient) Scheme() *runtime.Scheme     { return c.store.scheme }
+// Scheme returns the store's.
+func (c *storeClient) Scheme() *runtime.Scheme { return c.store.scheme }
+
+// RESTMapper knows the kinds of the scheme.
 func (c *storeClient) RESTMapper() meta.RESTMapper { return c.store.mapper }
 
+// GroupVersionKindFor returns the kind of an object.
 func (c *storeClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
 	k, err := c.store.kindOf(obj)
 	if err != nil {
@@ -34,6 +38,7 @@ func (c *storeClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersi
 	return k.gvk, nil
 }
 
+// IsObjectNamespaced says whether objects of a kind have a namespace.
 func (c *storeClient) IsObjectNamespaced(obj runtime.Object) (bool, error) {
 	k, err := c.store.kindOf(obj)
 	if err != nil {
@@ -144,6 +149,7 @@ func (s *Store) candidates(k *kind, o *client.ListOptions, namespace string) ([]
 	return entries, nil
 }
 
+// Create stores an object that is not there yet.
 func (c *storeClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	o := client.CreateOptions{}
 	o.ApplyOptions(opts)
@@ -159,6 +165,7 @@ func (c *storeClient) Create(ctx context.Context, obj client.Object, opts ...cli
 	return nil
 }
 
+// Update replaces an object, or a part of it.
 func (c *storeClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	o := client.UpdateOptions{}
 	o.ApplyOptions(opts)
@@ -199,6 +206,7 @@ func (c *storeClient) run(ctx context.Context, w *write, obj client.Object) erro
 	return nil
 }
 
+// Delete takes an object away, or marks it where it has finalizers.
 func (c *storeClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	o := client.DeleteOptions{}
 	o.ApplyOptions(opts)
@@ -238,6 +246,7 @@ func (c *storeClient) DeleteAllOf(ctx context.Context, obj client.Object, opts .
 	return nil
 }
 
+// Patch changes an object by a patch of any type.
 func (c *storeClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	o := client.PatchOptions{}
 	o.ApplyOptions(opts)
@@ -246,10 +255,12 @@ func (c *storeClient) Patch(ctx context.Context, obj client.Object, patch client
 	})
 }
 
+// Apply is server-side apply.
 func (c *storeClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	o := client.ApplyOptions{}
 	o.ApplyOptions(opts)
 	return c.apply(ctx, obj, patchOptions{dryRun: len(o.DryRun) > 0, manager: o.FieldManager, force: ptr.Deref(o.Force, false)})
 }
 
+// Status writes the status alone.
 func (c *storeClient) Status() client.SubResourceWriter { return c.SubResource(statusName) }

@@ -15,14 +15,17 @@ type subresourceClient struct {
 	name   string
 }
 
+// SubResource writes one part alone.
 func (c *storeClient) SubResource(name string) client.SubResourceClient {
 	return &subresourceClient{client: c, name: name}
 }
 
+// Get reads it with the whole.
 func (c *subresourceClient) Get(_ context.Context, obj, _ client.Object, _ ...client.SubResourceGetOption) error {
 	return c.unsupported(obj, "get")
 }
 
+// Create stores an object that is not there yet.
 func (c *subresourceClient) Create(_ context.Context, obj, _ client.Object, _ ...client.SubResourceCreateOption) error {
 	return c.unsupported(obj, "create")
 }
@@ -35,6 +38,7 @@ func (c *subresourceClient) unsupported(obj client.Object, verb string) error {
 	return apierrors.NewMethodNotSupported(k.resource, verb+" "+c.name)
 }
 
+// Update replaces an object, or a part of it.
 func (c *subresourceClient) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 	o := client.SubResourceUpdateOptions{}
 	o.ApplyOptions(opts)
@@ -45,6 +49,7 @@ func (c *subresourceClient) Update(ctx context.Context, obj client.Object, opts 
 	return c.client.update(ctx, obj, body, c.name, len(o.DryRun) > 0)
 }
 
+// Patch changes an object by a patch of any type.
 func (c *subresourceClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	o := client.SubResourcePatchOptions{}
 	o.ApplyOptions(opts)
@@ -57,6 +62,7 @@ func (c *subresourceClient) Patch(ctx context.Context, obj client.Object, patch 
 	})
 }
 
+// Apply is server-side apply.
 func (c *subresourceClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 	o := client.SubResourceApplyOptions{}
 	o.ApplyOpts(opts)

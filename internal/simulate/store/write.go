@@ -30,7 +30,7 @@ func (s *Store) create(ctx context.Context, obj client.Object, dryRun bool) (cli
 	next := obj.DeepCopyObject().(client.Object)
 	k.normalize(next)
 	m := k.metaOf(next)
-	m.UID, m.CreationTimestamp, m.Generation, m.ManagedFields, m.SelfLink = "", metav1.Time{}, 0, nil, ""
+	m.UID, m.CreationTimestamp, m.Generation, m.ManagedFields = "", metav1.Time{}, 0, nil
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
 	if !k.keepsStatusOnCreate() {
 		k.clearStatus(next)
@@ -225,7 +225,7 @@ func (w *write) settle(old, next client.Object) (client.Object, error) {
 func (k *kind) keepIdentity(old, next client.Object) {
 	next.GetObjectKind().SetGroupVersionKind(k.gvk)
 	om, nm := k.metaOf(old), k.metaOf(next)
-	nm.Name, nm.Namespace, nm.GenerateName, nm.SelfLink = om.Name, om.Namespace, om.GenerateName, om.SelfLink
+	nm.Name, nm.Namespace, nm.GenerateName = om.Name, om.Namespace, om.GenerateName
 	nm.UID, nm.ResourceVersion, nm.Generation, nm.ManagedFields = om.UID, om.ResourceVersion, om.Generation, om.ManagedFields
 	nm.CreationTimestamp = om.CreationTimestamp
 	nm.DeletionTimestamp, nm.DeletionGracePeriodSeconds = om.DeletionTimestamp, om.DeletionGracePeriodSeconds

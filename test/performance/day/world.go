@@ -183,15 +183,15 @@ func (w World) inventory() []string {
 			end := begin + time.Duration(random.IntN(3600)+1800)*time.Second
 			switch what := random.IntN(300); what {
 			case 0:
-				out = append(out, node(name, flavor, zone, 0, 0, ""), node(name, flavor, zone, begin, 0, "cordoned"), node(name, flavor, zone, end, 0, ""))
+				out = append(out, node(name, flavor, zone, span{0, 0}, ""), node(name, flavor, zone, span{begin, 0}, "cordoned"), node(name, flavor, zone, span{end, 0}, ""))
 			case 1:
-				out = append(out, node(name, flavor, zone, 0, 0, ""), node(name, flavor, zone, begin, 0, "lost"), node(name, flavor, zone, end, 0, ""))
+				out = append(out, node(name, flavor, zone, span{0, 0}, ""), node(name, flavor, zone, span{begin, 0}, "lost"), node(name, flavor, zone, span{end, 0}, ""))
 			case 2:
-				out = append(out, node(name, flavor, zone, 0, begin, ""), node(name, flavor, zone, end, 0, ""),
+				out = append(out, node(name, flavor, zone, span{0, begin}, ""), node(name, flavor, zone, span{end, 0}, ""),
 					slice(name, flavor, 0, begin), slice(name, flavor, end, 0))
 				continue
 			default:
-				out = append(out, node(name, flavor, zone, 0, 0, ""))
+				out = append(out, node(name, flavor, zone, span{0, 0}, ""))
 			}
 			out = append(out, slice(name, flavor, 0, 0))
 		}
@@ -211,9 +211,12 @@ func times(at, gone time.Duration) string {
 	return "{" + strings.Join(all, ", ") + "}"
 }
 
-func node(name, flavor, zone string, at, gone time.Duration, state string) string {
+// span is when an object is applied, and when it is deleted; 0 for at the start, and for never.
+type span struct{ at, gone time.Duration }
+
+func node(name, flavor, zone string, is span, state string) string {
 	s := fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n  labels: {kubernetes.io/hostname: %s, zone: %s, plimsoll.dev/flavor-%s: \"true\"}\n  annotations: %s\n",
-		name, name, zone, flavor, times(at, gone))
+		name, name, zone, flavor, times(is.at, is.gone))
 	if state == "cordoned" {
 		s += "spec: {unschedulable: true}\n"
 	}
