@@ -95,7 +95,7 @@ func (r *run) restore(ctx context.Context) error {
 		}
 	}
 	r.deliver(ctx)
-	return nil
+	return r.recorder.settled(ctx) // what was so before anybody does anything
 }
 
 // held returns what the pods of a Workload hold, as a promise; why says what of it cannot be told.

@@ -313,7 +313,9 @@ func keep(was, now []report.Pod) []report.Pod {
 	}
 	out := slices.DeleteFunc(slices.Clone(now), func(p report.Pod) bool { return more[p.PodSet] < 0 })
 	out = append(out, slices.DeleteFunc(slices.Clone(was), func(p report.Pod) bool { return more[p.PodSet] >= 0 })...)
-	slices.SortFunc(out, func(a, b report.Pod) int { return cmp.Or(cmp.Compare(a.PodSet, b.PodSet), cmp.Compare(a.Index, b.Index)) })
+	slices.SortFunc(out, func(a, b report.Pod) int {
+		return cmp.Or(cmp.Compare(a.PodSet, b.PodSet), cmp.Compare(a.Index, b.Index))
+	})
 	return out
 }
 

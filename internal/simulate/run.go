@@ -29,6 +29,9 @@ import (
 // still to happen by itself, such as a retry: what is tried for ever would never end.
 const afterLast = 24 * time.Hour
 
+// farApart is how far the streams of names begin from each other of inputs with another number of objects of a dump.
+const farApart = 1 << 32
+
 // Options say how a run goes.
 type Options struct {
 	// Until ends the run at this time; nil when nothing changes any more.
@@ -79,7 +82,13 @@ func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup f
 		cleanup()
 		return nil, nil, fmt.Errorf("make cluster: %w", err)
 	}
-	return &run{cluster: w, options: o, changes: timeline(in), told: in.Start}, cleanup, nil
+	r = &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	for i := range r.changes {
+		if !plain(r.changes[i].object) {
+			w.random.n += farApart // no name that is made here is one that a dump has, even if a simulation made that
+		}
+	}
+	return r, cleanup, nil
 }
 
 // play runs to the end.

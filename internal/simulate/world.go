@@ -43,6 +43,7 @@ type cluster struct {
 	recorder  *recorder
 	jobs      *controller
 	round     *controller
+	random    *stream
 	sight     *sight
 	// scheduled is the store's version at the last pass over pods.
 	scheduled int64
@@ -110,11 +111,11 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	kube.Setup(s, fake)
 	w.kueue = &kueues{client: w.client, clock: fake, config: c, warn: warn, schedule: kueueSchedule, stale: true}
 	w.recorder = newRecorder(w.client, fake.Now)
-	random := &stream{}
+	w.random = &stream{}
 	var err error
 	w.parts, err = parts.New(parts.Environment{
 		Client: managers{w.client}, Live: w.client, Events: silent{}, Metrics: prometheus.NewRegistry(), Clock: fake,
-		Epoch: func(context.Context) (int64, error) { return 0, nil }, Kueue: c, Nonce: random,
+		Epoch: func(context.Context) (int64, error) { return 0, nil }, Kueue: c, Nonce: w.random,
 		Changed: func() { w.round.queue[parts.All] = true },
 	})
 	if err != nil {
@@ -122,7 +123,8 @@ func newCluster(ctx context.Context, scheme *runtime.Scheme, start time.Time, c 
 	}
 	w.sight = &sight{PassiveClock: fake}
 	w.parts.Observer.Clock = w.sight
-	w.hooks(random)
+	w.hooks(w.random)
+	w.timeConditions()
 	if err := w.controllers(ctx); err != nil {
 		return nil, err
 	}

@@ -21,29 +21,6 @@ type Decider struct {
 	memory memory
 }
 
-// OptionStanding is what the ledger says of one way to serve a podset.
-type OptionStanding struct {
-	Option   flavors.Option
-	Standing v1alpha1.FlavorStanding
-}
-
-// Standings returns what the ledger says of every way to serve one podset of r, alone on the snapshot, in the order of
-// preference; of one with a MinCount for so many pods. What Kueue assigned does not limit it. It is empty for a podset without devices, and for a Request with a
-// Refusal.
-func (d *Decider) Standings(ctx context.Context, s *ledger.Snapshot, r *Request, podSet int) []OptionStanding {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ps := &r.PodSets[podSet]
-	if r.Refusal != nil || !r.Policy.Asks(ps.Shape) {
-		return nil
-	}
-	var out []OptionStanding
-	for _, o := range r.Policy.Options(ps.Shape) {
-		out = append(out, OptionStanding{o, d.try(ctx, s, r, ps.least(), o).standing})
-	}
-	return out
-}
-
 // Decide says whether every pod of every podset of r can be placed, now and at once. Where Kueue assigned a flavor,
 // only that one can be admitted, at the charge that was reserved; the standings of the options before it are recorded as
 // well. A context that ends makes the decision Wait with reason Undecided.

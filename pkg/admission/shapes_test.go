@@ -202,15 +202,18 @@ func TestStandingsAreOfEveryOptionAlone(t *testing.T) {
 	}}
 	d := &Decider{Matcher: flavors.NewMatcher()}
 	var got []string
-	for _, s := range d.Standings(context.Background(), w.book.Snapshot(), &r, 1) {
-		got = append(got, fmt.Sprintf("%s %s %s %d", s.Standing.Alternative, s.Standing.Flavor, s.Standing.Standing, s.Option.Charge))
+	for _, o := range r.Policy.Options(r.PodSets[1].Shape) {
+		s := d.try(context.Background(), w.book.Snapshot(), &r, &r.PodSets[1], o).standing
+		got = append(got, fmt.Sprintf("%s %s %s %d", s.Alternative, s.Flavor, s.Standing, o.Charge))
 	}
 	want := []string{"gpu/h100 h100 Busy 2", "gpu/h100 a100 Impossible 2", "gpu/a100 h100 Impossible 2", "gpu/a100 a100 Fits 2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("standings %q, want %q", got, want)
 	}
-	if s := d.Standings(context.Background(), w.book.Snapshot(), &r, 2); len(s) != 0 {
-		t.Errorf("a podset without devices has standings: %v", s)
+	for _, s := range d.Decide(context.Background(), w.book.Snapshot(), &r).Standings {
+		if s.PodSet == "plain" && s.Flavor != "" {
+			t.Errorf("a podset without devices has a standing: %v", s)
+		}
 	}
 }
 

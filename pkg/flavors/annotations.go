@@ -59,20 +59,6 @@ func ChargeOf(wl *kueue.Workload) map[string]int64 {
 	return charges
 }
 
-// UserAffinity returns the required node affinity that a Workload's podsets had before steering, by podset; a nil
-// value is none, an absent key one that was never steered.
-func UserAffinity(wl *kueue.Workload) (map[string]*corev1.NodeSelector, error) {
-	known, err := keptOf(wl)
-	if err != nil {
-		return nil, err
-	}
-	user := map[string]*corev1.NodeSelector{}
-	for name, k := range known {
-		user[name] = k.Own
-	}
-	return user, nil
-}
-
 func keptOf(wl *kueue.Workload) (map[string]*kept, error) {
 	known := map[string]*kept{}
 	v := wl.Annotations[v1alpha1.UserAffinityAnnotation]

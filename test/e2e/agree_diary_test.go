@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/plimsoll-dev/plimsoll/internal/manager"
+	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/simulate"
 )
 
@@ -40,7 +40,7 @@ func (c *cluster) diary() *diary {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	watcher, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: manager.Scheme()})
+	watcher, err := client.NewWithWatch(c.Admin(), client.Options{Scheme: parts.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	w, err := watcher.Watch(ctx, &kueue.WorkloadList{})
 	Expect(err).NotTo(HaveOccurred())

@@ -72,6 +72,7 @@ func Read(files []File, o Options) (*Input, error) {
 	if !r.failed() {
 		r.arrange()
 		r.refer()
+		r.circles()
 	}
 	if err := r.err(); err != nil {
 		return nil, err

@@ -320,8 +320,11 @@ items:
 	j := find[*batchv1.Job](t, in, "train")
 	w := find[*kueue.Workload](t, in, "job-train")
 	if j.Status.Active != 1 || j.UID != "1234" || w.Status.Admission == nil || w.Status.Admission.PodSetAssignments[0].Flavors["gpus"] != "h100" ||
-		!metav1.IsControlledBy(w, j) || len(in.Warnings) > 0 || j.ManagedFields != nil {
+		!metav1.IsControlledBy(w, j) || j.ManagedFields != nil {
 		t.Errorf("%+v %+v %q", j.Status, w.Status, in.Warnings)
+	}
+	if len(in.Warnings) != 1 || !strings.Contains(in.Warnings[0], "Job team-a/train: status.active: 1 pods of it run and none is in the input") {
+		t.Errorf("warnings: %q", in.Warnings)
 	}
 	if in.Start.Format(time.RFC3339) != "2026-05-01T10:00:00Z" {
 		t.Errorf("start %s", in.Start)

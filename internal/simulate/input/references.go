@@ -38,10 +38,16 @@ func (r *reader) refer() {
 		f.e = e
 		f.check()
 	}
+	r.complete(f.is)
 }
 
+// need refuses what names an object that is not there. In a dump that is a warning: its cluster had it so.
 func (f *references) need(field, kind, namespace, name string) {
-	if name != "" && !f.is[key{kind, namespace, name}] {
+	switch {
+	case name == "" || f.is[key{kind, namespace, name}]:
+	case f.e.object.GetUID() != "":
+		f.r.warn(f.e.wrong(field, missing(kind, namespace, name)))
+	default:
 		f.r.fault(f.e.wrong(field, missing(kind, namespace, name)))
 	}
 }

@@ -289,6 +289,76 @@ func TestDanglingReferencesAreRefused(t *testing.T) {
 	}
 }
 
+const dumpOfRunning = `apiVersion: v1
+kind: Pod
+metadata: {name: lost, namespace: team-a, uid: "1"}
+spec:
+  containers: [{name: main, image: train}]
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: own}]
+  nodeName: gone
+status:
+  phase: Running
+  resourceClaimStatuses: [{name: gpu, resourceClaimName: lost-gpu}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: alone, namespace: team-a, uid: "2"}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: train}]}}}
+status: {active: 2}
+`
+
+const dumpWithoutPlacements = `apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: train, namespace: team-a, uid: "1"}
+spec: {queueName: main, podSets: [{name: main, count: 1, template: {spec: {containers: [{name: main, image: train}]}}}]}
+status:
+  admission: {clusterQueue: team-a, podSetAssignments: [{name: main, flavors: {gpus: h100}, count: 1}]}
+  conditions: [{type: Admitted, status: "True", reason: Admitted, message: "", lastTransitionTime: "2026-05-01T10:00:00Z"}]
+  admissionChecks:
+  - {name: plimsoll, state: Ready, message: "", lastTransitionTime: "2026-05-01T10:00:00Z", podSetUpdates: [{name: main, labels: {plimsoll.dev/managed: "true"}}]}
+`
+
+func TestCirclesOfCohortsAreRefused(t *testing.T) {
+	cohort := func(name, parent, annotations string) string {
+		return "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\nspec: {parentName: " + parent + "}\n"
+	}
+	const at, deleteAt = "simulate.plimsoll.dev/at: ", "simulate.plimsoll.dev/delete-at: "
+	cases := map[string]struct{ text, want string }{
+		"none": {cohort("a", "b", "") + cohort("b", "c", ""), ""},
+		"of one": {
+			cohort("a", "a", ""),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "a"`,
+		},
+		"one line for all, and who leads into it is not in it": {
+			cohort("a", "b", "") + cohort("b", "c", "") + cohort("c", "b", ""),
+			`a.yaml:51: Cohort b: spec.parentName: the Cohort is above itself: "b", then "c", then "b"`,
+		},
+		"later": {
+			cohort("a", "b", "") + cohort("b", "a", at+"5s"),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "b", then "a"`,
+		},
+		"never at one time": {cohort("a", "b", deleteAt+"5s") + cohort("b", "a", at+"5s"), ""},
+		"until it is replaced": {
+			cohort("a", "a", "") + cohort("a", "b", at+"5s"),
+			`a.yaml:46: Cohort a: spec.parentName: the Cohort is above itself: "a", then "a"`,
+		},
+		"turned around at one time": {
+			cohort("a", "b", "") + cohort("a", "c", at+"5s") + cohort("b", "a", at+"5s"), "",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read(filesOf([]string{base + strings.TrimPrefix(c.text, "---\n")}), Options{})
+			if err == nil && c.want == "" {
+				return
+			}
+			if got := refusals(t, err); got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	claim := "      resourceClaims: [{name: gpu, resourceClaimTemplateName: later}]\n"
 	cases := map[string]struct{ text, want, strict string }{
@@ -303,6 +373,22 @@ func TestWarnings(t *testing.T) {
 		"a class that may come": {
 			"apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: one, namespace: team-a}\nspec:\n  spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}\n",
 			`a.yaml:47: ResourceClaimTemplate team-a/one: spec.spec.devices.requests[0].exactly.deviceClassName: no DeviceClass "gpu" in the input`, "",
+		},
+		"a dump without what its pods and Jobs have": {
+			dumpOfRunning,
+			`a.yaml:49: Pod team-a/lost: spec.nodeName: no Node "gone" in the input: it is taken for a pod whose node is gone
+a.yaml:52: Pod team-a/lost: status.resourceClaimStatuses: no ResourceClaim "lost-gpu" in namespace team-a in the input: the devices of the pod are taken for free
+a.yaml:58: Job team-a/alone: status.active: 2 pods of it run and none is in the input: it is taken for one that has just lost them`,
+			`a.yaml:49: Pod team-a/lost: spec.nodeName: no Node "gone" in the input: it is taken for a pod whose node is gone
+a.yaml:52: Pod team-a/lost: status.resourceClaimStatuses: no ResourceClaim "lost-gpu" in namespace team-a in the input: the devices of the pod are taken for free
+a.yaml:58: Job team-a/alone: status.active: 2 pods of it run and none is in the input: it is taken for one that has just lost them`,
+		},
+		"a dump without Placements": {
+			dumpWithoutPlacements, "a.yaml:43: Workload team-a/train: has no Placement in the input: what it was promised is taken from its pods", "",
+		},
+		"what a dump's objects name was not there in its cluster either": {
+			"apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: early, namespace: team-a, uid: \"1\"}\nspec: {clusterQueue: later}\n",
+			`a.yaml:46: LocalQueue team-a/early: spec.clusterQueue: no ClusterQueue "later" in the input`, `a.yaml:46: LocalQueue team-a/early: spec.clusterQueue: no ClusterQueue "later" in the input`,
 		},
 		"a field of a later Kubernetes": {
 			"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: one}\nspec:\n  driver: gpu.nvidia.com\n  pool: {name: one, generation: 1, resourceSliceCount: 1}\n  allNodes: true\n  devices: [{name: a, nodeAllocatableResources: {memory: {overhead: 1Gi}}}]\n",

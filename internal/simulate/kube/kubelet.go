@@ -117,7 +117,7 @@ func (k *kubelet) end(ctx context.Context, p *corev1.Pod, r running, ready bool)
 		return reconcile.Result{}, nil
 	}
 	ends := r.deleted.Add(grace(p))
-	if _, says := durationOf(p, GraceAnnotation); !says && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
+	if ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 { // of a dump it was deleted before it was seen here
 		ends = p.DeletionTimestamp.Time
 	}
 	if left := ends.Sub(k.clock.Now()); left > 0 {
