@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 	"github.com/plimsoll-dev/plimsoll/pkg/quota"
 )
 
@@ -64,4 +67,35 @@ func answerKey(k Kueue, w *Waiter, plan flavors.Plan, fitOnly bool) string {
 		fmt.Fprintf(&b, " %q %d", podSet, plan.Charge[podSet])
 	}
 	return b.String()
+}
+
+// withouts are copies of one snapshot, each without some Workloads: of waiters many ask about the same.
+type withouts struct {
+	of     *ledger.Snapshot
+	copies map[string]*ledger.Snapshot
+}
+
+// maxWithouts bounds the copies; each takes as much as the nodes that are not the same in it.
+const maxWithouts = 64
+
+// from returns a snapshot without some Workloads.
+func (x *withouts) from(s *ledger.Snapshot, gone map[types.UID]bool) *ledger.Snapshot {
+	var b strings.Builder
+	for _, uid := range slices.Sorted(maps.Keys(gone)) {
+		if gone[uid] {
+			b.WriteString(string(uid))
+			b.WriteByte('\n')
+		}
+	}
+	key := b.String()
+	if key == "" {
+		return s
+	}
+	if x.of != s || len(x.copies) >= maxWithouts {
+		x.of, x.copies = s, map[string]*ledger.Snapshot{}
+	}
+	if x.copies[key] == nil {
+		x.copies[key] = s.Without(gone)
+	}
+	return x.copies[key]
 }

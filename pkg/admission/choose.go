@@ -316,7 +316,9 @@ func (c *chooser) decideWithout(ctx context.Context, a *quota.Answer, gone map[t
 			}
 		}
 	}
-	return c.Decider.decide(ctx, c.snapshot.Without(gone).WithoutEnding(c.waiter.Victims, c.request.Now), &r)
+	s := c.Decider.memory.gone.from(c.snapshot, gone).WithoutEnding(c.waiter.Victims, c.request.Now)
+	r.without = s != c.snapshot
+	return c.Decider.decide(ctx, s, &r)
 }
 
 // chargeOf returns what a pod costs by the first candidate of a flavor.

@@ -31,6 +31,7 @@ type memory struct {
 	held    int
 	answers answers
 	apart   map[inventory]bool
+	gone    withouts
 }
 
 // question is one option of one podset, with all nodes as they were seen last.
@@ -74,6 +75,9 @@ func (d *Decider) question(s *ledger.Snapshot, r *Request, ps *PodSet, o flavors
 	key, ok := questionKey(r.Policy, ps, o)
 	if !ok {
 		return newQuestion(s, r, ps, o)
+	}
+	if r.without {
+		key += "\nwithout"
 	}
 	m := &d.memory
 	if m.questions == nil {

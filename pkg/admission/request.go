@@ -20,6 +20,8 @@ import (
 
 // Request is one Workload that wants a place.
 type Request struct {
+	// without says that it is decided as if somebody were gone: what is worked out for that is remembered apart.
+	without bool
 	// Now is the time of the decision.
 	Now    time.Time
 	Policy *flavors.Policy

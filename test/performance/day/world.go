@@ -183,40 +183,44 @@ func (w World) inventory() []string {
 			end := begin + time.Duration(random.IntN(3600)+1800)*time.Second
 			switch what := random.IntN(300); what {
 			case 0:
-				out = append(out, node(name, flavor, zone, span{0, 0}, ""), node(name, flavor, zone, span{begin, 0}, "cordoned"), node(name, flavor, zone, span{end, 0}, ""))
+				out = append(out, node(name, flavor, zone, always, ""), node(name, flavor, zone, from(begin), "cordoned"), node(name, flavor, zone, from(end), ""))
 			case 1:
-				out = append(out, node(name, flavor, zone, span{0, 0}, ""), node(name, flavor, zone, span{begin, 0}, "lost"), node(name, flavor, zone, span{end, 0}, ""))
+				out = append(out, node(name, flavor, zone, always, ""), node(name, flavor, zone, from(begin), "lost"), node(name, flavor, zone, from(end), ""))
 			case 2:
-				out = append(out, node(name, flavor, zone, span{0, begin}, ""), node(name, flavor, zone, span{end, 0}, ""),
-					slice(name, flavor, 0, begin), slice(name, flavor, end, 0))
+				out = append(out, node(name, flavor, zone, span{gone: begin}, ""), node(name, flavor, zone, from(end), ""),
+					slice(name, flavor, span{gone: begin}), slice(name, flavor, from(end)))
 				continue
 			default:
-				out = append(out, node(name, flavor, zone, span{0, 0}, ""))
+				out = append(out, node(name, flavor, zone, always, ""))
 			}
-			out = append(out, slice(name, flavor, 0, 0))
+			out = append(out, slice(name, flavor, always))
 		}
 	}
 	return out
 }
 
-// times are the annotations that say from when to when an object is there; 0 for the start and for ever.
-func times(at, gone time.Duration) string {
+// span is from when to when an object is there; 0 for the start and for ever.
+type span struct{ at, gone time.Duration }
+
+var always span
+
+func from(at time.Duration) span { return span{at: at} }
+
+// annotations say so.
+func (s span) annotations() string {
 	var all []string
-	if at > 0 {
-		all = append(all, "simulate.plimsoll.dev/at: "+at.String())
+	if s.at > 0 {
+		all = append(all, "simulate.plimsoll.dev/at: "+s.at.String())
 	}
-	if gone > 0 {
-		all = append(all, "simulate.plimsoll.dev/delete-at: "+gone.String())
+	if s.gone > 0 {
+		all = append(all, "simulate.plimsoll.dev/delete-at: "+s.gone.String())
 	}
 	return "{" + strings.Join(all, ", ") + "}"
 }
 
-// span is when an object is applied, and when it is deleted; 0 for at the start, and for never.
-type span struct{ at, gone time.Duration }
-
-func node(name, flavor, zone string, is span, state string) string {
+func node(name, flavor, zone string, there span, state string) string {
 	s := fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n  labels: {kubernetes.io/hostname: %s, zone: %s, plimsoll.dev/flavor-%s: \"true\"}\n  annotations: %s\n",
-		name, name, zone, flavor, times(is.at, is.gone))
+		name, name, zone, flavor, there.annotations())
 	if state == "cordoned" {
 		s += "spec: {unschedulable: true}\n"
 	}
@@ -228,10 +232,10 @@ func node(name, flavor, zone string, is span, state string) string {
 	return s
 }
 
-func slice(node, flavor string, at, gone time.Duration) string {
+func slice(node, flavor string, there span) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: %s-gpus, annotations: %s}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: %s\n"+
-		"  pool: {name: %s, generation: 1, resourceSliceCount: 1}\n  devices:\n", node, times(at, gone), node, node)
+		"  pool: {name: %s, generation: 1, resourceSliceCount: 1}\n  devices:\n", node, there.annotations(), node, node)
 	for i := range perNode {
 		fmt.Fprintf(&s, "  - name: gpu-%d\n    attributes: {type: {string: gpu}, uuid: {string: GPU-%s-%d}, productName: {string: %s}, driverVersion: {version: 580.105.8}, "+
 			"resource.kubernetes.io/numaNode: {int: %d}}\n    capacity: {memory: {value: %s}}\n", i, node, i, products[flavor], i*2/perNode, memories[flavor])
