@@ -80,6 +80,13 @@ func TestWhatComesAndGoes(t *testing.T) {
 			text: cpuJob("first", "8", "a", "", "") + cpuJob("job", "4", "a", "", "") + cpuJob("job", "6", "b", at+"5s", ""),
 			want: map[string]string{"first": "Finished 0s 10s", "job": "Finished 10s 20s"},
 		},
+		"a Namespace is deleted with what runs and waits in it": {
+			text: "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, annotations: {simulate.plimsoll.dev/delete-at: 5s}}\n" +
+				cpuJob("job", "8", "a", "", "") + cpuJob("waits", "8", "a", "", "") +
+				"---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {namespace: other, name: cpus}\nspec: {clusterQueue: alone}\n" +
+				strings.Replace(cpuJob("elsewhere", "8", "a", at+"1s", ""), "namespace: team", "namespace: other", 1),
+			want: map[string]string{"job": "Deleted 0s", "waits": "Deleted", "elsewhere": "Finished 5s 15s"},
+		},
 		"a Job that is moved to no queue while it runs": {
 			text: cpuJob("job", "4", "a", "", "") + strings.Replace(cpuJob("job", "4", "a", at+"5s", ""), "kueue.x-k8s.io/queue-name: cpus", "", 1),
 			want: map[string]string{"job": "Finished 0s 10s"},

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -317,9 +319,35 @@ func (r *run) remove(ctx context.Context, c change) error {
 	o := c.object.DeepCopyObject().(client.Object)
 	o.SetUID("")
 	o.SetResourceVersion("")
+	if _, ok := o.(*corev1.Namespace); ok {
+		if err := r.empty(ctx, o.GetName()); err != nil {
+			return fmt.Errorf("%s: %w", c.source, err)
+		}
+	}
 	if err := r.client.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("%s: %w", c.source, err)
 	}
 	r.deliver(ctx)
+	return nil
+}
+
+// empty deletes all that is in a namespace, as its controller does before the namespace is gone. What belongs to something
+// goes with it.
+func (r *run) empty(ctx context.Context, namespace string) error {
+	for _, list := range []client.ObjectList{
+		&batchv1.JobList{}, &kueue.WorkloadList{}, &corev1.PodList{}, &resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{},
+		&kueue.LocalQueueList{}, &corev1.LimitRangeList{}, &corev1.PersistentVolumeClaimList{},
+	} {
+		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("list %T: %w", list, err)
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			err := r.client.Delete(ctx, o.(client.Object), client.PropagationPolicy(metav1.DeletePropagationBackground))
+			return client.IgnoreNotFound(err)
+		})
+		if err != nil {
+			return fmt.Errorf("delete %T: %w", list, err)
+		}
+	}
 	return nil
 }
