@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +88,12 @@ func fuzzed(t *testing.T, documents []any) []byte {
 	defer cancel()
 	until, done := fuzzUntil, make(chan []byte, 1)
 	go func() {
-		r, err := Run(ctx, in, Options{Until: &until, Warn: func(s string) { t.Errorf("warned of %s\n%s", s, text.Bytes()) }})
+		r, err := Run(ctx, in, Options{Until: &until, Warn: func(s string) {
+			// What Kueue's controllers miss, and what a Job cannot be changed in, are the input's.
+			if !strings.HasPrefix(s, "kueue-") && !strings.Contains(s, " cannot change while ") {
+				t.Errorf("warned of %s\n%s", s, text.Bytes())
+			}
+		}})
 		if err != nil {
 			t.Errorf("%v\n%s", err, text.Bytes())
 			done <- nil
