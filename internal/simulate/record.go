@@ -29,9 +29,11 @@ type track struct {
 	submitted *time.Time
 	deleted   bool
 	// workload is the newest, last its entry at its last admission, and decided the last decision on it.
-	workload   types.NamespacedName
-	last       *report.Entry
-	decided    *v1alpha1.DecisionRecord
+	workload types.NamespacedName
+	last     *report.Entry
+	decided  *v1alpha1.DecisionRecord
+	// done is the newest as it ended; nil where it has not, or came again since. It may be gone by now.
+	done       *kueue.Workload
 	admissions []stay
 }
 
@@ -131,10 +133,15 @@ func (r *recorder) object(id simulate.Key, o client.Object, gone bool) {
 		r.note(simulate.EventDeleted, id)
 		return
 	}
-	if t.submitted == nil || t.deleted {
-		t.submitted, t.deleted = ptr.To(o.GetCreationTimestamp().Time), false
-		r.noteAt(*t.submitted, simulate.EventArrived, id)
+	at := o.GetCreationTimestamp().Time
+	switch {
+	case t.submitted == nil:
+		t.submitted = &at
+	case !t.deleted:
+		return
 	}
+	t.deleted, t.done = false, nil
+	r.noteAt(at, simulate.EventArrived, id)
 }
 
 // note adds to the log what happens now.
@@ -177,7 +184,7 @@ func (r *recorder) workload(old, now *kueue.Workload) {
 		}
 	}
 	if now != nil && ended(now) && !ended(old) {
-		r.finished, r.finishedAt = r.finished+1, r.now()
+		r.finished, r.finishedAt, t.done = r.finished+1, r.now(), now
 		r.note(simulate.EventFinished, id)
 	}
 }
@@ -214,7 +221,7 @@ func (r *recorder) arrived(id simulate.Key, t *track, wl *kueue.Workload) {
 		t.admissions = append(t.admissions, s)
 	}
 	if finished != nil {
-		r.finished++
+		r.finished, t.done = r.finished+1, wl
 		if finished.After(r.finishedAt) {
 			r.finishedAt = *finished
 		}

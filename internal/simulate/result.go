@@ -70,8 +70,12 @@ func (r *run) workload(ctx context.Context, id simulate.Key, queue string) (*sim
 		return &simulate.Workload{Entry: e}, nil
 	}
 	wl := &kueue.Workload{}
-	switch err := r.client.Get(ctx, t.workload, wl, client.UnsafeDisableDeepCopy); {
-	case err == nil && keyOf(wl) == id && !t.deleted:
+	err := r.client.Get(ctx, t.workload, wl, client.UnsafeDisableDeepCopy)
+	if t.deleted && t.done != nil {
+		wl, err = t.done, nil
+	}
+	switch {
+	case err == nil && keyOf(wl) == id && (!t.deleted || t.done != nil):
 		now, err := r.recorder.report(ctx, wl)
 		if err != nil {
 			return nil, err

@@ -12,12 +12,18 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	controllerconstants "sigs.k8s.io/kueue/pkg/controller/constants"
 	"sigs.k8s.io/kueue/pkg/features"
 
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
@@ -82,7 +88,7 @@ func prepare(ctx context.Context, in *input.Input, o Options) (r *run, cleanup f
 		cleanup()
 		return nil, nil, fmt.Errorf("make cluster: %w", err)
 	}
-	r = &run{cluster: w, options: o, changes: timeline(in), told: in.Start}
+	r = &run{cluster: w, options: o, changes: timeline(in), told: in.Start, given: map[client.ObjectKey]*batchv1.Job{}}
 	for i := range r.changes {
 		if !plain(r.changes[i].object) {
 			w.random.n += farApart // no name that is made here is one that a dump has, even if a simulation made that
@@ -165,6 +171,8 @@ type run struct {
 	told time.Time
 	// loaded counts the Workloads of a dump.
 	loaded int
+	// given are the Jobs as the input has given them last.
+	given map[client.ObjectKey]*batchv1.Job
 }
 
 // all runs until nothing more is to happen.
@@ -236,7 +244,7 @@ func (r *run) apply(ctx context.Context, now time.Duration) error {
 			continue
 		}
 		o := c.object.DeepCopyObject().(client.Object)
-		if err := r.put(ctx, o); err != nil {
+		if err := r.put(ctx, o, c.source); err != nil {
 			return fmt.Errorf("%s: %w", c.source, err)
 		}
 		r.deliver(ctx)
@@ -256,9 +264,16 @@ func (r *run) submit(ctx context.Context, job *batchv1.Job) {
 }
 
 // put applies an object. What comes again is replaced, but for the status where somebody here keeps it.
-func (r *run) put(ctx context.Context, o client.Object) error {
+func (r *run) put(ctx context.Context, o client.Object, source string) error {
 	stored := o.DeepCopyObject().(client.Object)
 	err := r.client.Get(ctx, client.ObjectKeyFromObject(o), stored)
+	if job, ok := o.(*batchv1.Job); ok {
+		before := r.given[client.ObjectKeyFromObject(o)]
+		r.given[client.ObjectKeyFromObject(o)] = job.DeepCopy()
+		if err == nil {
+			r.edit(stored.(*batchv1.Job), before, job, source)
+		}
+	}
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return err
@@ -270,11 +285,30 @@ func (r *run) put(ctx context.Context, o client.Object) error {
 	case statusOfInput(o):
 		return r.store.Put(o)
 	}
-	if job, ok := o.(*batchv1.Job); ok {
-		job.Spec.Suspend = stored.(*batchv1.Job).Spec.Suspend // Kueue's to say
-	}
 	o.SetResourceVersion("")
 	return r.client.Update(ctx, o)
+}
+
+// edit brings into a Job that is given again what a user cannot change: whether it is suspended is Kueue's to say, and while
+// it runs the server takes no other template, and Kueue no other queue.
+func (r *run) edit(stored, before, job *batchv1.Job, source string) {
+	job.Spec.Suspend = stored.Spec.Suspend
+	if before == nil || ptr.Deref(stored.Spec.Suspend, false) {
+		return
+	}
+	kept := func(field string, same bool) {
+		if !same {
+			r.options.Warn(fmt.Sprintf("%s: Job %s/%s: %s cannot change while the Job runs, and is left as it is", source, job.Namespace, job.Name, field))
+		}
+	}
+	const label = controllerconstants.QueueLabel
+	queue, queued := stored.Labels[label]
+	kept("metadata.labels["+label+"]", queue == job.Labels[label])
+	if delete(job.Labels, label); queued {
+		metav1.SetMetaDataLabel(&job.ObjectMeta, label, queue)
+	}
+	kept("spec.template", apiequality.Semantic.DeepEqual(before.Spec.Template, job.Spec.Template))
+	job.Spec.Template = *stored.Spec.Template.DeepCopy()
 }
 
 // plain says whether an object was written by hand, and is created as by a user; one of a dump carries who it is.
@@ -294,9 +328,35 @@ func (r *run) remove(ctx context.Context, c change) error {
 	o := c.object.DeepCopyObject().(client.Object)
 	o.SetUID("")
 	o.SetResourceVersion("")
+	if _, ok := o.(*corev1.Namespace); ok {
+		if err := r.empty(ctx, o.GetName()); err != nil {
+			return fmt.Errorf("%s: %w", c.source, err)
+		}
+	}
 	if err := r.client.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("%s: %w", c.source, err)
 	}
 	r.deliver(ctx)
+	return nil
+}
+
+// empty deletes all that is in a namespace, as its controller does before the namespace is gone. What belongs to something
+// goes with it.
+func (r *run) empty(ctx context.Context, namespace string) error {
+	for _, list := range []client.ObjectList{
+		&batchv1.JobList{}, &kueue.WorkloadList{}, &corev1.PodList{}, &resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{},
+		&kueue.LocalQueueList{}, &corev1.LimitRangeList{}, &corev1.PersistentVolumeClaimList{},
+	} {
+		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("list %T: %w", list, err)
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			err := r.client.Delete(ctx, o.(client.Object), client.PropagationPolicy(metav1.DeletePropagationBackground))
+			return client.IgnoreNotFound(err)
+		})
+		if err != nil {
+			return fmt.Errorf("delete %T: %w", list, err)
+		}
+	}
 	return nil
 }

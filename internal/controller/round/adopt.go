@@ -137,7 +137,7 @@ func uncharged(p *flavors.Policy, req *admission.Request) string {
 		return ""
 	}
 	for i := range req.PodSets {
-		if ps := &req.PodSets[i]; p.Asks(ps.Shape) && ps.Assigned != nil && ps.Assigned.Charge == nil {
+		if ps := &req.PodSets[i]; p.Asks(ps.Shape) && ps.Assigned != nil && ps.Assigned.Charge == nil && ps.Count > 0 {
 			return fmt.Sprintf("Kueue reserved quota for podset %s without its devices", ps.Name)
 		}
 	}

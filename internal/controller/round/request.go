@@ -95,9 +95,12 @@ func (r Requests) assigned(ctx context.Context, wl *kueue.Workload, p *flavors.P
 	return failed
 }
 
-// chargeOfPod returns what one pod was charged beside what it asks for by the resource's own name; -1, which nothing costs,
-// where the pods were charged unevenly.
+// chargeOfPod returns what one pod was charged beside what it asks for by the resource's own name; nil, which is any, where
+// there are no pods and nothing was charged, and -1, which nothing costs, where pods were charged unevenly.
 func chargeOfPod(used int64, count int32, plain int64) *int64 {
+	if count <= 0 && used == 0 {
+		return nil
+	}
 	if count <= 0 || used%int64(count) != 0 {
 		return ptr.To(int64(-1))
 	}

@@ -216,6 +216,10 @@ func TestObjectsAreRefused(t *testing.T) {
 			job("train") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team-a, annotations: {simulate.plimsoll.dev/at: 1s}}\n",
 			"a.yaml:40: LocalQueue team-a/main: metadata.namespace: is not there before 1s\na.yaml:47: Job team-a/train: metadata.namespace: is not there before 1s",
 		},
+		"after its namespace": {
+			job("train", at("5s")) + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team-a, annotations: {simulate.plimsoll.dev/delete-at: 5s}}\n",
+			"a.yaml:47: Job team-a/train: metadata.namespace: is not there any more: it is deleted at 5s",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -42,17 +42,30 @@ func (r *reader) arrange() {
 				"is %s, before the delete-at %s of the version at %s: a later version has its own delete-at", e.at, *before.deleteAt, before.source())))
 		}
 	}
-	first := map[string]time.Duration{}
+	r.inNamespaces()
+}
+
+// inNamespaces refuses what comes while its Namespace is not there. One that nobody lists always is.
+func (r *reader) inNamespaces() {
+	versions := map[string][]*entry{}
 	for _, e := range r.entries {
 		if e.is.name == "Namespace" {
-			if _, ok := first[e.name]; !ok {
-				first[e.name] = e.at
-			}
+			versions[e.name] = append(versions[e.name], e)
 		}
 	}
 	for _, e := range r.entries {
-		if at, ok := first[e.namespace]; ok && e.is.namespaced && at > e.at {
-			r.fault(e.wrong("metadata.namespace", fmt.Sprintf("is not there before %s", at)))
+		var last *entry
+		for _, v := range versions[e.namespace] {
+			if v.at <= e.at {
+				last = v
+			}
+		}
+		switch of := versions[e.namespace]; {
+		case !e.is.namespaced || len(of) == 0:
+		case last == nil:
+			r.fault(e.wrong("metadata.namespace", fmt.Sprintf("is not there before %s", of[0].at)))
+		case last.deleteAt != nil && *last.deleteAt <= e.at:
+			r.fault(e.wrong("metadata.namespace", fmt.Sprintf("is not there any more: it is deleted at %s", *last.deleteAt)))
 		}
 	}
 }

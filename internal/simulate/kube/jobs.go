@@ -125,8 +125,9 @@ func (c *jobs) expire(ctx context.Context, j *batchv1.Job, at time.Time) (reconc
 	if j.Spec.TTLSecondsAfterFinished == nil {
 		return reconcile.Result{}, nil
 	}
-	if left := at.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second).Sub(c.clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	now := c.clock.Now()
+	if left := at.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second).Sub(now); left > 0 || !now.After(at) {
+		return reconcile.Result{RequeueAfter: max(left, time.Nanosecond)}, nil // who watches sees its end before
 	}
 	if err := c.client.Delete(ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("delete job: %w", err)
