@@ -38,6 +38,10 @@ redecide: ## Measures on the lab how fast a device that comes free is given to w
 simulate-day: ## Simulates a busy day of 1,000 nodes and 5,000 Jobs again and again, holds the bytes against each other, and says what it took.
 	@go run ./test/performance/day/cmd/day -check
 
+.PHONY: agree
+agree: ## Plays every scenario that can be on the lab and holds it against simulate; a short form of it is in every test run.
+	@PLIMSOLL_AGREE_ALL=1 go test ./test/e2e -v -count=1 -timeout=30m -run TestEndToEnd -ginkgo.focus-file=agree -ginkgo.no-color
+
 .PHONY: lint
 lint: ## Runs golangci-lint with the Kubernetes API linter.
 	@hack/build-tool golangci-lint

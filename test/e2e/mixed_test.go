@@ -24,6 +24,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // mixedSeed is an environment variable with the seed of the mixed load; without it the seed is Ginkgo's, which it prints.
@@ -53,8 +54,8 @@ const (
 type outage struct {
 	node     string
 	from, to time.Time
-	// known is when the manager was first seen to know of it; zero for never.
-	known time.Time
+	// known is when the manager was first seen to know of it, and moved when a slot there was last placed anew; zero for never.
+	known, moved time.Time
 }
 
 // tells says whether a record names an outage as a reason.
@@ -126,6 +127,7 @@ const settling = 5 * time.Second
 // past is what had become of one Workload up to a moment.
 type past struct {
 	places  []string // the nodes of its last promise
+	key     *v1alpha1.PlacementKey
 	opened  time.Time
 	evicted bool
 	why     string
@@ -145,7 +147,7 @@ func (p *past) happened(at time.Time, outages []outage) bool {
 			return false
 		}
 		// what had no place yet may have been offered that node, or what a pod from that node was then given instead
-		return slices.Contains(p.places, o.node) || len(p.places) == 0 && (p.opened.Before(o.from.Add(settling)) || p.opened.Before(o.known))
+		return slices.Contains(p.places, o.node) || len(p.places) == 0 && (p.opened.Before(o.from.Add(settling)) || p.opened.Before(o.known) || p.opened.Before(o.moved))
 	})
 }
 
@@ -171,7 +173,13 @@ func evictions(h *history, outages []outage) (unexplained, explained []string) {
 			p := of(o.Namespace, o.Name)
 			if o.Spec.Key != nil {
 				slots, _ := promisedOn(o)
-				p.places = slices.Sorted(maps.Keys(slots))
+				places := slices.Sorted(maps.Keys(slots))
+				for i := range outages {
+					if x := &outages[i]; ledger.SameKey(p.key, o.Spec.Key) && slices.Contains(p.places, x.node) && !slices.Equal(p.places, places) {
+						x.moved = seen
+					}
+				}
+				p.places, p.key = places, o.Spec.Key
 			}
 			for i := range outages {
 				if x := &outages[i]; x.known.IsZero() && seen.After(x.from) && o.Status.Record != nil && x.tells(o.Status.Record) {
@@ -422,12 +430,15 @@ var _ = Describe("Sixty mixed Jobs of three tenants", Ordered, ContinueOnFailure
 		told := placed("told", "stays")
 		told.Status.Record = &v1alpha1.DecisionRecord{Message: "node gone is cordoned"}
 		opened := func(wl *kueue.Workload) { wl.Annotations = map[string]string{v1alpha1.AllowedFlavorsAnnotation: "f"} }
-		for i, o := range []client.Object{workload("stale", opened), told, workload("fresh", opened), workload("stale", nonce), workload("fresh", nonce)} {
+		for i, o := range []client.Object{
+			workload("stale", opened), told, workload("fresh", opened), workload("stale", nonce), workload("fresh", nonce),
+			placed("moves", "gone"), workload("robbed", opened), placed("moves", "stays"), workload("robbed", nonce),
+		} {
 			versions = append(versions, version{revision: uint64(100 + i), object: o, seen: at.Add(2*settling + time.Duration(i)*time.Millisecond)}) //nolint:gosec // small
 		}
 		unexplained, explained := evictions(&history{versions: versions}, []outage{{node: "gone", from: at, to: at.Add(time.Minute)}})
 		Expect(unexplained).To(ConsistOf(ContainSubstring("ns/runs"), ContainSubstring("ns/elsewhere"), ContainSubstring("ns/fresh")))
-		Expect(explained).To(ConsistOf(ContainSubstring("ns/there"), ContainSubstring("ns/stale")))
+		Expect(explained).To(ConsistOf(ContainSubstring("ns/there"), ContainSubstring("ns/stale"), ContainSubstring("ns/robbed")))
 	})
 
 	It("are told apart: who was unschedulable for long", func() {
