@@ -151,3 +151,28 @@ func TestWithoutTakesAWorkloadsPodsClaimsAndPromisesOut(t *testing.T) {
 		t.Error("nobody is taken out for no uid, and the snapshot itself stays as it is")
 	}
 }
+
+// A pod may be gone some milliseconds before its claim is given back. Whoever is asked about without others must not take that
+// for something that stays: a waiter whose victim is just ending would be sent to another flavor.
+func TestWithoutTakesWhatIsBeingGivenBackOut(t *testing.T) {
+	dev := device("n", 0, 0)
+	ours := Claim{Namespace: "ns", Name: "c", Pod: "ended", Promised: []DeviceID{dev}, Allocated: []DeviceID{dev}}
+	theirs := Claim{Namespace: "ns", Name: "c", Pod: "ended", Allocated: []DeviceID{dev}}
+	for name, c := range map[string]struct {
+		claim Claim
+		want  int
+	}{
+		"a claim of ours whose pod is gone": {ours, 2},
+		"somebody else's stays":             {theirs, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := bookOf(seeNode("n", 1, nil), seeSlice("n", 1, 1, 1, 0, 2), seeClaim("c", 1, c.claim)).Snapshot()
+			if got, _ := free(s, "n"); got != 1 {
+				t.Fatalf("%d devices are free, want 1", got)
+			}
+			if got, _ := free(s.Without(map[types.UID]bool{"victim": true}), "n"); got != c.want {
+				t.Errorf("without the victim %d devices are free, want %d", got, c.want)
+			}
+		})
+	}
+}

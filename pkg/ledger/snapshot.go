@@ -100,7 +100,19 @@ func (s *Snapshot) clone() *Snapshot {
 // Without returns a snapshot in which nothing is held by, promised to or used by the given Workloads, as if their pods had
 // ended. s is unchanged.
 func (s *Snapshot) Without(workloads map[types.UID]bool) *Snapshot {
-	return s.without(workloads, func(w types.UID, _ bool) bool { return workloads[w] }, time.Time{})
+	return s.without(workloads, func(w types.UID, _ bool) bool { return workloads[w] || w == orphan }, time.Time{})
+}
+
+// orphan stands for whoever had a claim of ours whose pod is gone: it is about to be given back, sooner than anything that is
+// yet to end, and nothing says any more whose it was.
+const orphan types.UID = "orphan"
+
+// owner returns whose a holder is for Without; empty for what is not Kueue's.
+func (h *Holder) owner() types.UID {
+	if h.Workload == "" && h.Kind == HolderClaim && h.Managed && h.Freeing {
+		return orphan
+	}
+	return h.Workload
 }
 
 // WithoutEnding is Without for what of theirs is ending alone: what else they hold stays, and so does what should have
@@ -131,7 +143,7 @@ func (s *Snapshot) NodeWithout(name string, workload types.UID) *Node {
 
 func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) *Node {
 	ends := func(u *Use) bool { return u.Workload != "" && gone(u.Workload, u.Ending(now)) }
-	theirs := func(h *Holder) bool { return h.Workload != "" && gone(h.Workload, h.Ending(now)) }
+	theirs := func(h *Holder) bool { return h.owner() != "" && gone(h.owner(), h.Ending(now)) }
 	if !n.has(ends, theirs) {
 		return n
 	}
