@@ -26,6 +26,9 @@ import (
 type assignments struct {
 	mu         sync.Mutex
 	byWorkload map[types.UID]*assignment
+	// pruneAt is how many there are when those of Workloads that are gone are looked for next: twice what was left the last
+	// time, so that this costs each of them once.
+	pruneAt int
 }
 
 // assignment is who has which slot of one promise. Its lock is held while a pod takes a slot and while slots are decided
@@ -88,8 +91,9 @@ func (c *Controller) assignment(ctx context.Context, wl *kueue.Workload, placeme
 	if c.slots.byWorkload == nil {
 		c.slots.byWorkload = map[types.UID]*assignment{}
 	}
-	if len(c.slots.byWorkload) >= pruneAbove {
+	if len(c.slots.byWorkload) >= max(pruneAbove, c.slots.pruneAt) {
 		c.prune(ctx)
+		c.slots.pruneAt = 2 * len(c.slots.byWorkload)
 	}
 	c.slots.byWorkload[wl.UID] = a
 	return a, nil
