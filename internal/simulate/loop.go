@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ type controller struct {
 	parts.Controller
 	at int
 	// watches are by Go type.
-	watches map[string][]watch
+	watches map[reflect.Type][]watch
 	queue   map[reconcile.Request]bool
 	// due is when a request is looked at again, unless something happens before; tries counts failures at this instant.
 	due   map[reconcile.Request]time.Time
@@ -65,7 +66,7 @@ type watch struct {
 }
 
 func (c *controller) watch(kind client.Object, when predicate.Predicate, requests func(context.Context, client.Object, client.Object) []reconcile.Request) {
-	key := fmt.Sprintf("%T", kind)
+	key := reflect.TypeOf(kind)
 	c.watches[key] = append(c.watches[key], watch{when, requests})
 }
 
@@ -79,7 +80,7 @@ type poll struct {
 
 func (l *loop) add(c parts.Controller) *controller {
 	out := &controller{
-		Controller: c, at: len(l.controllers), watches: map[string][]watch{}, queue: map[reconcile.Request]bool{},
+		Controller: c, at: len(l.controllers), watches: map[reflect.Type][]watch{}, queue: map[reconcile.Request]bool{},
 		due: map[reconcile.Request]time.Time{}, tries: map[reconcile.Request]int{}, polls: map[reconcile.Request]poll{},
 	}
 	for _, w := range c.Watches {
@@ -110,7 +111,7 @@ func (l *loop) deliver(ctx context.Context) {
 }
 
 func (l *loop) wake(ctx context.Context, e store.Event) {
-	key := fmt.Sprintf("%T", cmp.Or(e.New, e.Old))
+	key := reflect.TypeOf(cmp.Or(e.New, e.Old))
 	for _, c := range l.controllers {
 		for _, w := range c.watches[key] {
 			if !passes(w.when, e) {

@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -150,7 +149,7 @@ func held(admission int, e *report.Entry) []simulate.Held {
 
 // at is a time on the run's clock, in whole seconds, rounded down.
 func (r *run) at(t time.Time) report.Clock {
-	return report.Clock(math.Floor(t.Sub(r.recorder.start).Seconds()))
+	return report.ClockOf(r.recorder.start, t)
 }
 
 // shares adds what Kueue counts as each queue's and cohort's share, and the first flavor of each queue's policy.

@@ -10,8 +10,8 @@ import (
 // Clock is a time as whole seconds since a start, written "310s".
 type Clock int64
 
-// clockOf returns t as seconds since start, rounded down.
-func clockOf(start, t time.Time) Clock {
+// ClockOf returns t as seconds since start, rounded down.
+func ClockOf(start, t time.Time) Clock {
 	d := t.Sub(start)
 	c := Clock(d / time.Second)
 	if d < 0 && d%time.Second != 0 {

@@ -148,7 +148,7 @@ func (in *Input) backoff() (v1alpha1.Reason, string, bool) {
 	if r.NotBefore == nil || !r.NotBefore.After(in.Now) {
 		return "", "", false
 	}
-	message := fmt.Sprintf("it was taken back (%s) and is tried again in %s", Plural(int(r.Count), "time"), clockOf(in.Now, r.NotBefore.Time))
+	message := fmt.Sprintf("it was taken back (%s) and is tried again in %s", Plural(int(r.Count), "time"), ClockOf(in.Now, r.NotBefore.Time))
 	if r.Message != "" {
 		message += ": " + r.Message
 	}

@@ -22,7 +22,7 @@ func Workload(in Input) Entry {
 		Queue:        string(wl.Spec.QueueName),
 		ClusterQueue: in.ClusterQueue(),
 		Outcome:      in.outcome(),
-		SubmittedAt:  ptr.To(clockOf(in.Start, wl.CreationTimestamp.Time)),
+		SubmittedAt:  ptr.To(ClockOf(in.Start, wl.CreationTimestamp.Time)),
 		Admissions:   []Admission{},
 		Flavors:      map[string]string{},
 		Charged:      map[string]string{},
@@ -31,7 +31,7 @@ func Workload(in Input) Entry {
 	}
 	e.Kind, e.Name = in.Owner()
 	if finished := meta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadFinished); in.is(kueue.WorkloadFinished) {
-		e.FinishedAt = ptr.To(clockOf(in.Start, finished.LastTransitionTime.Time))
+		e.FinishedAt = ptr.To(ClockOf(in.Start, finished.LastTransitionTime.Time))
 	}
 	if in.is(kueue.WorkloadAdmitted) && wl.Status.Admission != nil {
 		in.admission(&e)
@@ -77,12 +77,12 @@ func (in *Input) admission(e *Entry) {
 	e.Pods = in.pods()
 
 	admitted := meta.FindStatusCondition(in.Workload.Status.Conditions, kueue.WorkloadAdmitted)
-	e.AdmittedAt = ptr.To(clockOf(in.Start, admitted.LastTransitionTime.Time))
+	e.AdmittedAt = ptr.To(ClockOf(in.Start, admitted.LastTransitionTime.Time))
 	a := Admission{At: *e.AdmittedAt, Flavors: e.Flavors, EndedAt: e.FinishedAt}
 	if evicted := meta.FindStatusCondition(in.Workload.Status.Conditions, kueue.WorkloadEvicted); e.FinishedAt != nil {
 		a.End = ptr.To(kueue.WorkloadFinished)
 	} else if evicted != nil && evicted.Status == metav1.ConditionTrue {
-		a.EndedAt, a.End = ptr.To(clockOf(in.Start, evicted.LastTransitionTime.Time)), &evicted.Reason
+		a.EndedAt, a.End = ptr.To(ClockOf(in.Start, evicted.LastTransitionTime.Time)), &evicted.Reason
 	}
 	e.Admissions = append(e.Admissions, a)
 }
@@ -110,7 +110,7 @@ func Standings(r *v1alpha1.DecisionRecord) []Standing {
 func (e *Entry) decisions(in *Input) {
 	e.Standings = Standings(in.record())
 	for _, h := range in.Placement.Status.History {
-		d := Decision{At: clockOf(in.Start, h.Time.Time), Verdict: h.Verdict, Message: h.Message}
+		d := Decision{At: ClockOf(in.Start, h.Time.Time), Verdict: h.Verdict, Message: h.Message}
 		if h.Reason != "" {
 			d.Reason = &h.Reason
 		}

@@ -439,7 +439,7 @@ func TestClock(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := clockOf(start, start.Add(c.at)).String(); got != c.want {
+			if got := ClockOf(start, start.Add(c.at)).String(); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
