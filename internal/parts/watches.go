@@ -53,6 +53,11 @@ var All = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 // Whole asks for All, whatever happened.
 func Whole(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{All} }
 
+// Itself asks for the object that changed.
+func Itself(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+}
+
 // everything makes whatever happened ask for the same, single reconciliation.
 func everything(note func()) func(context.Context, client.Object) []reconcile.Request {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
@@ -97,9 +102,6 @@ func (p *Parts) releaseWatches() []Watch {
 		pod, isPod := o.(*corev1.Pod)
 		return ok || isPod && observe.Gated(pod) // the label can be taken off, the gate cannot
 	})
-	itself := func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-	}
 	ofWorkload := func(ctx context.Context, o client.Object) []reconcile.Request {
 		wl := &kueue.Workload{}
 		if err := p.client.Get(ctx, client.ObjectKeyFromObject(o), wl); err != nil {
@@ -115,7 +117,7 @@ func (p *Parts) releaseWatches() []Watch {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: ref.Name}}}
 	}
 	return []Watch{
-		{&corev1.Pod{}, managed, itself},
+		{&corev1.Pod{}, managed, Itself},
 		{&v1alpha1.Placement{}, ChangedSpec, ofWorkload},
 		{&kueue.Workload{}, nil, ofWorkload},
 		{&resourcev1.ResourceClaim{}, nil, ofClaim},

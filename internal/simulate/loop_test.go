@@ -45,7 +45,7 @@ func (b *bench) controller(name string, answer func(reconcile.Request) (time.Dur
 			after, err := answer(r)
 			return reconcile.Result{RequeueAfter: after}, err
 		}),
-		Watches: []parts.Watch{{Kind: &corev1.Namespace{}, Requests: itself}},
+		Watches: []parts.Watch{{Kind: &corev1.Namespace{}, Requests: parts.Itself}},
 	})
 }
 

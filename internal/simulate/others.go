@@ -23,14 +23,10 @@ import (
 // Job owns.
 func (w *cluster) others() []parts.Controller {
 	return []parts.Controller{
-		{Name: "checks", Reconciler: reconcile.Func(w.activate), Watches: []parts.Watch{{Kind: &kueue.AdmissionCheck{}, Requests: itself}}},
-		{Name: "answers", Reconciler: reconcile.Func(w.answer), Watches: []parts.Watch{{Kind: &kueue.Workload{}, Requests: itself}}},
-		{Name: "bare", Reconciler: reconcile.Func(w.bare), Watches: []parts.Watch{{Kind: &kueue.Workload{}, Requests: itself}}},
+		{Name: "checks", Reconciler: reconcile.Func(w.activate), Watches: []parts.Watch{{Kind: &kueue.AdmissionCheck{}, Requests: parts.Itself}}},
+		{Name: "answers", Reconciler: reconcile.Func(w.answer), Watches: []parts.Watch{{Kind: &kueue.Workload{}, Requests: parts.Itself}}},
+		{Name: "bare", Reconciler: reconcile.Func(w.bare), Watches: []parts.Watch{{Kind: &kueue.Workload{}, Requests: parts.Itself}}},
 	}
-}
-
-func itself(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
 // activate lets the checks of other controllers be Active.
@@ -111,7 +107,7 @@ func (w *cluster) jobWatches() []parts.Watch {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: ref.Name}}}
 	}
-	return []parts.Watch{{Kind: &batchv1.Job{}, Requests: itself}, {Kind: &kueue.Workload{}, Requests: ofWorkload}}
+	return []parts.Watch{{Kind: &batchv1.Job{}, Requests: parts.Itself}, {Kind: &kueue.Workload{}, Requests: ofWorkload}}
 }
 
 // workloadWatches wake Kueue's reconciler of Workloads.
@@ -130,7 +126,7 @@ func (w *cluster) workloadWatches() []parts.Watch {
 		return out
 	}
 	return []parts.Watch{
-		{Kind: &kueue.Workload{}, Requests: itself},
+		{Kind: &kueue.Workload{}, Requests: parts.Itself},
 		{Kind: &kueue.LocalQueue{}, When: parts.ChangedSpec, Requests: all},
 		{Kind: &kueue.ClusterQueue{}, When: parts.ChangedSpec, Requests: all},
 		{Kind: &kueue.AdmissionCheck{}, Requests: all},
@@ -151,7 +147,7 @@ func (w *cluster) queueWatches() []parts.Watch {
 		return out
 	}
 	return []parts.Watch{
-		{Kind: &kueue.LocalQueue{}, When: parts.ChangedSpec, Requests: itself},
+		{Kind: &kueue.LocalQueue{}, When: parts.ChangedSpec, Requests: parts.Itself},
 		{Kind: &kueue.ClusterQueue{}, When: parts.ChangedSpec, Requests: all},
 		{Kind: &kueue.AdmissionCheck{}, Requests: all},
 		{Kind: &kueue.ResourceFlavor{}, When: parts.ChangedSpec, Requests: all},
