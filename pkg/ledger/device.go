@@ -59,6 +59,10 @@ type Holder struct {
 	// Resource names the extended resource of a promise that is held by number alone: any equal device will do. Empty for
 	// others.
 	Resource string
+	// Share and Consumed are the share's, of a device that allows several allocations; a promise of such a device takes what a
+	// claim that asks for no capacity is given. Empty and nil for others.
+	Share    types.UID
+	Consumed Consumption
 	// Freeing is true while the holder's pod is terminating, or gone before its claim, or its Workload has lost its quota.
 	Freeing bool
 	// Until is when a holder that is freeing is no longer waited for; zero for no such time.
@@ -84,8 +88,22 @@ type Device struct {
 	Holders []Holder
 	// Lost is when the pool that lists the device was last complete, for a device of Node.Lost; zero for the others.
 	Lost time.Time
+	// Taints are those that its slice lists and those of the rules that select it; owned by the book.
+	Taints []resourcev1.DeviceTaint
+	// Mappings says what it takes of its node's own resources; nil for nothing.
+	Mappings *Mappings
+	// Wide is true for a device that other nodes may use as well: it is in their accounts too.
+	Wide bool
+	// Cover names the device of the same card that is held, so that this one must not be given: the whole card for its parts, a
+	// part for the whole card. Empty for none. Devices that draw on counters are told apart by those instead.
+	Cover string
 	// Unusable says in a few words why the device is never lent as it is; empty for one that can be.
 	Unusable string
+}
+
+// Multiple says that the device allows several allocations at once.
+func (d *Device) Multiple() bool {
+	return d.Spec.AllowMultipleAllocations != nil && *d.Spec.AllowMultipleAllocations
 }
 
 // Free says that nothing holds the device.

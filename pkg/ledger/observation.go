@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -22,6 +23,10 @@ const (
 	KindDeviceClass Kind = "DeviceClass"
 	KindPlacement   Kind = "Placement"
 	KindWorkload    Kind = "Workload"
+	// KindTaintRule is a DeviceTaintRule of any served version.
+	KindTaintRule Kind = "DeviceTaintRule"
+	// KindPodStatus is what kube-scheduler noted of a pod's node allocatable resources where the types of 1.36 cannot hold it.
+	KindPodStatus Kind = "PodStatus"
 )
 
 // Ref names one version of one object. ResourceVersion is compared as a number, as the API server defines it.
@@ -47,6 +52,34 @@ type Observation struct {
 	Class     *resourcev1.DeviceClass
 	Placement *Placement
 	Workload  *Workload
+	TaintRule *TaintRule
+	PodStatus *PodStatus
+	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
+	Mappings map[string]Mappings
+}
+
+// TaintRule is what the book needs of a DeviceTaintRule.
+type TaintRule struct {
+	Name  string
+	Taint resourcev1.DeviceTaint
+	// All says that it taints every device; None that it taints none. What a rule without a deviceSelector means is the
+	// server's release's to say: all in 1.36, none in 1.37.
+	All, None bool
+	// Driver, Pool and Device narrow it down; empty for any.
+	Driver, Pool, Device string
+}
+
+// PodStatus is what a pod's status says that its claims take of its node.
+type PodStatus struct {
+	Claims []ClaimStatus
+}
+
+// ClaimStatus is what a pod's status says that one of its claims takes of its node.
+type ClaimStatus struct {
+	// Claim is the name of the ResourceClaim.
+	Claim string
+	// Amounts is what kube-scheduler counts for it on the pod's node, overhead with it.
+	Amounts Amounts
 }
 
 // Pod is what the book needs of a pod that is not terminal. A terminal pod is observed as gone.
@@ -68,18 +101,47 @@ type Pod struct {
 	Terminating bool
 	// EndsUnix is that deletionTimestamp, by which it should have ended, in seconds since 1970; 0 before.
 	EndsUnix int64
+	// Claims are the names of its ResourceClaims as they stand; nil for a pod without any. Referring says how many of its
+	// containers refer to each, in the same order.
+	Claims    []string
+	Referring []int
+	// Mapped is what its status says that its claims take of its node, which Requests holds as well; nil for none.
+	Mapped []ClaimStatus
+	// Labels and Serving, whether it is Ready, are set for pods that no Workload made, among which those of drivers are found
+	// by their labels; nil and false for the others. Labels is owned by the observer.
+	Labels  map[string]string
+	Serving bool
 }
 
 // Claim is what the book needs of a claim.
 type Claim struct {
 	Namespace, Name string
-	// Allocated holds the devices of status.allocation; nil while there is none. Results with adminAccess are left out.
+	// Allocated holds the devices of status.allocation that are its alone; nil while there is no allocation, empty for one
+	// without such devices. Results with adminAccess are in Admin, those of devices that allow several in Shares.
 	Allocated []DeviceID
+	Admin     []DeviceID
+	Shares    []Share
+	// Spec is the claim's; owned by the observer. Nil stands for a claim of which nothing but the devices matters.
+	Spec *resourcev1.ResourceClaimSpec
+	// Pods are the pods that status.reservedFor names.
+	Pods []types.UID
 	// Promised holds the devices that a claim of ours is cut to; nil for others.
 	Promised []DeviceID
 	// Pod is the uid of the pod that owns it; empty for a claim that a user made.
 	Pod types.UID
 }
+
+// Share is one allocation of a device that allows several.
+type Share struct {
+	Device DeviceID
+	// ID is the allocation's shareID.
+	ID types.UID
+	// Consumed is what it takes of each capacity of the device; nil for nothing.
+	Consumed Consumption
+}
+
+// Consumption is what is taken of a device's capacities.
+type Consumption map[resourcev1.QualifiedName]resource.Quantity
 
 // Placement is what the book needs of a Placement that promises anything. A withdrawn one is observed as gone.
 type Placement struct {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -219,6 +220,20 @@ type Node struct {
 	SeenAt time.Time
 	// Pools holds the newest generation of each pool, sorted by driver and name.
 	Pools []Pool
+	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
+	Mapped Amounts
+	// Counters are the shared counters of the pools, sorted by driver, pool, set and name.
+	Counters []Counter
+	// Zones are the NUMA zones, in order of their numbers, with one for what belongs to none, which comes first. Their sums
+	// are the node's.
+	Zones []Zone
+	// Flags are what is odd about the node and was settled by a rule, sorted by reason and message.
+	Flags []Flag
+	// Agents are the pods on the node that no Workload made and that carry labels, sorted by namespace and name: drivers are
+	// found among them.
+	Agents []Agent
+	// AgentsGone are such pods that were there and are not any more, as of the latest; at most maxAgentsGone.
+	AgentsGone []Agent
 	// Unallocated is how many pods were released to the node to be given devices by number and have none yet: which they
 	// will be given is not known.
 	Unallocated int
@@ -242,6 +257,65 @@ func (u *Use) Ending(now time.Time) bool {
 	return u.Freeing && (u.Until.IsZero() || now.Before(u.Until))
 }
 
+// Counter is one shared counter of a pool.
+type Counter struct {
+	Driver, Pool, Set, Name string
+	// Total is what its slice lists; Used what the devices draw that are held.
+	Total, Used resource.Quantity
+}
+
+// NoZone is the number of the Zone that holds what belongs to none.
+const NoZone int64 = -1
+
+// Zone is the accounts of one NUMA zone of a node.
+type Zone struct {
+	// Number is the zone's, or NoZone.
+	Number int64
+	// Devices and Free are how many devices it has, and how many of them nothing holds.
+	Devices, FreeDevices int
+	// Allocatable and Free are the parts of the node's that devices of the zone map to; what no device maps to belongs to
+	// NoZone.
+	Allocatable, Free Amounts
+}
+
+// FlagReason says what is odd about a node.
+type FlagReason string
+
+// The reasons.
+const (
+	// FlagServedTwice: the node serves the same cards by a device plugin and by DRA.
+	FlagServedTwice FlagReason = "ServedTwice"
+	// FlagListedTwice: a card is listed whole and in parts, without counters that tell.
+	FlagListedTwice FlagReason = "ListedTwice"
+	// FlagHeldTwice: several claims have the same device, which allows but one.
+	FlagHeldTwice FlagReason = "HeldTwice"
+	// FlagOverdrawn: a counter, a capacity or a resource is drawn on beyond its total.
+	FlagOverdrawn FlagReason = "Overdrawn"
+	// FlagImpossible: what a slice lists cannot be, and is kept out.
+	FlagImpossible FlagReason = "Impossible"
+	// FlagQuirk: kube-scheduler counts something otherwise than it is.
+	FlagQuirk FlagReason = "Quirk"
+)
+
+// Flag is something odd about a node.
+type Flag struct {
+	Reason FlagReason
+	// Object names what it is about, such as a pool or a device, as driver/pool/device; empty for the node.
+	Object  string
+	Message string
+}
+
+// Agent is a pod on a node among which a driver's is found.
+type Agent struct {
+	Namespace, Name string
+	// Labels is owned by the observer.
+	Labels map[string]string
+	// Serving is whether it is Ready.
+	Serving bool
+	// Since is when it was seen to become Ready, or not, or to be gone; zero if it was so when it was seen first.
+	Since time.Time
+}
+
 // PoolState says whether a pool lends.
 type PoolState string
 
@@ -251,6 +325,10 @@ const (
 	PoolFresh PoolState = "Fresh"
 	// PoolIncomplete lends nothing: slices of its newest generation are missing.
 	PoolIncomplete PoolState = "Incomplete"
+	// PoolRegressed lends nothing: its newest generation was taken back while slices of an older one are left.
+	PoolRegressed PoolState = "Regressed"
+	// PoolImpossible lends nothing: what its slices list cannot be; see the node's Flags.
+	PoolImpossible PoolState = "Impossible"
 )
 
 // Pool is one pool on one node.
