@@ -28,7 +28,7 @@ func (b *Book) view(name string) *Node {
 	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
 		n.Hostname = host
 	}
-	n.Free = n.Allocatable.Clone()
+	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	promised := b.countRequests(n)
 	n.Pools = b.pools(name)
 	for _, p := range n.Pools {
