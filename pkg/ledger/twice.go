@@ -12,19 +12,13 @@ import (
 // maxNamed is how many claims a flag names.
 const maxNamed = 3
 
-// twice flags what was seen a second time of a node's devices: a device that allows one allocation and is in those of
-// several claims, a share that is in those of several, and a device that one claim's allocation lists more than once. Each
-// counts once, whoever else lists it. The book's lock is held.
-func (b *Book) twice(n *Node) []Flag {
+// twice flags what was seen a second time of a node's devices: one that allows one allocation and is in those of several
+// claims, and a share that is in those of several. Each counts as held once, whoever else has it.
+func (n *Node) twice() []Flag {
 	var flags []Flag
 	for _, list := range [2][]Device{n.Devices, n.Lost} {
 		for i := range list {
-			d := &list[i]
-			flags = append(flags, d.heldTwice()...)
-			for _, c := range b.listsTwice(d) {
-				flags = append(flags, Flag{Reason: FlagHeldTwice, Object: d.ID.String(),
-					Message: fmt.Sprintf("device %s is listed more than once in the allocation of claim %s: it counts once", d.ID, named(c))})
-			}
+			flags = append(flags, list[i].heldTwice()...)
 		}
 	}
 	return flags
@@ -63,30 +57,6 @@ func (d *Device) heldTwice() []Flag {
 	}
 	slices.SortFunc(flags, func(x, y Flag) int { return cmp.Compare(x.Message, y.Message) })
 	return flags
-}
-
-// listsTwice returns the holders of a device whose claim's allocation lists it more than once.
-func (b *Book) listsTwice(d *Device) []*Holder {
-	var out []*Holder
-	for i := range d.Holders {
-		h := &d.Holders[i]
-		if h.Kind != HolderClaim || i > 0 && d.Holders[i-1].UID == h.UID {
-			continue
-		}
-		c, n := b.claims[h.UID], 0
-		if c == nil {
-			continue
-		}
-		for _, id := range c.Allocated {
-			if id == d.ID {
-				n++
-			}
-		}
-		if n > 1 {
-			out = append(out, h)
-		}
-	}
-	return out
 }
 
 // named names claims, sorted, the first few of many.

@@ -44,7 +44,6 @@ func (b *Book) view(name string) *Node {
 	for _, list := range [][]Device{n.Devices, n.Lost} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
-	n.Flags = append(n.Flags, b.twice(n)...)
 	return n
 }
 
