@@ -61,7 +61,9 @@ func (b *Book) agentsOn(node string) (there, gone []Agent) {
 		}
 		there = append(there, a)
 	}
-	slices.SortFunc(there, func(x, y Agent) int { return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) })
+	slices.SortFunc(there, func(x, y Agent) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
 	if h != nil {
 		gone = slices.Clone(h.gone)
 	}

@@ -128,18 +128,13 @@ func (d *Device) Left(want Consumption, counts func(*Holder) bool) bool {
 		}
 		return true
 	}
-	for name, c := range d.Spec.Capacity {
-		left := c.Value.DeepCopy()
-		for i := range d.Holders {
-			if counts(&d.Holders[i]) {
-				left.Sub(d.Holders[i].Consumed[name])
-			}
-		}
-		if left.Cmp(want[name]) < 0 {
-			return false
+	used := Consumption{}
+	for i := range d.Holders {
+		if counts(&d.Holders[i]) {
+			used.Add(d.Holders[i].Consumed)
 		}
 	}
-	return true
+	return Takes(d.Spec, used, want)
 }
 
 // capacity is all that a device has of its capacities.

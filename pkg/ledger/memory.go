@@ -2,7 +2,8 @@ package ledger
 
 import (
 	"slices"
-	"time")
+	"time"
+)
 
 // lossKey names a pool on one node.
 type lossKey struct {

@@ -74,10 +74,10 @@ func (n *Node) Zones() []Zone {
 		if z == none {
 			continue
 		}
-		whole := d.Takes(d.capacity())
+		whole := d.Maps(d.capacity())
 		taken := Amounts{}
 		for j := range d.Holders {
-			taken.Add(d.Takes(d.Holders[j].Consumed), 1)
+			taken.Add(d.Maps(d.Holders[j].Consumed), 1)
 		}
 		z.Allocatable.Add(whole, 1)
 		none.Allocatable.Add(whole, -1)

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -113,17 +112,7 @@ func unusable(d *Device) string {
 	if d.Mappings == nil {
 		return ""
 	}
-	if d.Mappings.Problem != "" {
-		return d.Mappings.Problem
-	}
-	if d.Mappings.Rules == Rules136 && !d.Multiple() {
-		for i := range d.Mappings.List {
-			if m := &d.Mappings.List[i]; m.Capacity != "" {
-				return fmt.Sprintf("it maps %s by its capacity %s but allows one allocation alone, on which kube-scheduler fails", m.Resource, m.Capacity)
-			}
-		}
-	}
-	return ""
+	return d.Mappings.Problem
 }
 
 // taints returns the taints of a device: those that its slice lists and those of the rules that select it, in order of the
