@@ -31,7 +31,7 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	}
 	bounded := &stepping{Context: ctx}
 	results, err := f.decider.call(bounded, Allocation{
-		Classes: f.s.Classes(), Node: f.n.Object, Slices: visible(f.n), Held: held(f.n, f.own), Claims: claims,
+		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
 	})
 	switch {
 	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
@@ -66,7 +66,7 @@ func (f *foresight) own(h *ledger.Holder) bool {
 func listed(n *ledger.Node) []*ledger.Device {
 	var out []*ledger.Device
 	seen := map[ledger.DeviceID]bool{}
-	for _, list := range [][]ledger.Device{n.Devices, n.Elsewhere, n.Lost} {
+	for _, list := range [][]ledger.Device{n.Devices, n.Withheld, n.Elsewhere, n.Lost} {
 		for i := range list {
 			if !seen[list[i].ID] {
 				seen[list[i].ID] = true
@@ -77,31 +77,47 @@ func listed(n *ledger.Node) []*ledger.Device {
 	return out
 }
 
-// visible are the slices that kube-scheduler's allocator looks at for a node, of every generation, with the taints of
-// DeviceTaintRules in them.
-func visible(n *ledger.Node) []*resourcev1.ResourceSlice {
+// visible are the slices that kube-scheduler's allocator looks at for the node, of every generation, with the taints of
+// DeviceTaintRules in them. Slices with counters it looks at for every node: of pools without devices for this one that
+// matters to claims for all devices, which fail where any pool is incomplete.
+func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.ResourceSlice {
 	ruled := map[ledger.DeviceID][]resourcev1.DeviceTaint{}
-	for _, d := range listed(n) {
+	for _, d := range listed(f.n) {
 		if own := len(d.Spec.Taints); len(d.Taints) > own {
 			ruled[d.ID] = d.Taints[own:]
 		}
 	}
 	var out []*resourcev1.ResourceSlice
-	for i := range n.Pools {
-		for _, s := range every(&n.Pools[i]) {
+	type pool struct{ driver, name string }
+	seen := map[pool]bool{}
+	for i := range f.n.Pools {
+		p := &f.n.Pools[i]
+		seen[pool{p.Driver, p.Name}] = true
+		for _, s := range p.Every {
 			out = append(out, withTaints(s, ruled))
+		}
+	}
+	if slices.ContainsFunc(claims, wantsAll) {
+		for _, n := range f.s.Nodes() {
+			for i := range n.Pools {
+				p := &n.Pools[i]
+				if id := (pool{p.Driver, p.Name}); !seen[id] && slices.ContainsFunc(p.Every, func(s *resourcev1.ResourceSlice) bool { return len(s.Spec.SharedCounters) > 0 }) {
+					seen[id] = true
+					out = append(out, p.Every...)
+				}
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	return out
 }
 
-// every returns all slices of a pool that are known.
-func every(p *ledger.Pool) []*resourcev1.ResourceSlice {
-	if p.Every != nil {
-		return p.Every
-	}
-	return p.Slices
+// wantsAll says whether a claim asks for all devices of a kind.
+func wantsAll(c *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
+		return r.Exactly != nil && r.Exactly.AllocationMode == resourcev1.DeviceAllocationModeAll ||
+			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.AllocationMode == resourcev1.DeviceAllocationModeAll })
+	})
 }
 
 // withTaints returns a slice with more taints in its devices; the slice itself where there are none.

@@ -134,7 +134,7 @@ func (f *foresight) named(r *resourcev1.DeviceRequestAllocationResult) []*resour
 	look := func(n *ledger.Node, own bool) {
 		for i := range n.Pools {
 			if p := &n.Pools[i]; p.Name == r.Pool {
-				for _, s := range every(p) {
+				for _, s := range p.Every {
 					add(s, own)
 				}
 			}

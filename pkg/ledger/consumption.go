@@ -15,7 +15,7 @@ type Consumption map[resourcev1.QualifiedName]resource.Quantity
 // for a capacity that the request does not name, its policy's default or else all of it; for others what is asked for,
 // rounded up to the policy's range and step, or to the next of its values. requests is what the request names; nil for
 // nothing. It is false where a policy refuses the request, such as for more than its maximum, and where the request names a
-// capacity that the device does not list. Whether there is as much is another question.
+// capacity that the device does not list. Whether there is as much is another question: see Takes.
 func ConsumptionOf(d *resourcev1.Device, requests map[resourcev1.QualifiedName]resource.Quantity) (Consumption, bool) {
 	for name := range requests {
 		if _, listed := d.Capacity[name]; !listed {
@@ -74,6 +74,18 @@ func (c Consumption) Clone() Consumption {
 		out[name] = q.DeepCopy()
 	}
 	return out
+}
+
+// Takes says whether a device, of which used is taken, has room for more of every capacity.
+func Takes(d *resourcev1.Device, used, more Consumption) bool {
+	for name, capacity := range d.Capacity {
+		sum := used[name].DeepCopy()
+		sum.Add(more[name])
+		if sum.Cmp(capacity.Value) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // sound says that a policy can be worked with: a step counts from a minimum, and is not zero.
