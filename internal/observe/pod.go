@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// claimsOf returns the names of a pod's ResourceClaims as far as they have any yet, each once, and how many of its containers
+// claimsOf returns the names of a pod's ResourceClaims as far as they have any yet, each once, and how often its containers
 // refer to each: init containers too. The claim that kube-scheduler made for its extended resources is among them.
 func claimsOf(p *corev1.Pod) (claims []string, referring []int) {
 	add := func(claim string, containers int) {
@@ -51,16 +51,14 @@ func claimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 	return ""
 }
 
-// referrers counts, by entry of a pod's spec.resourceClaims, the containers that refer to it.
+// referrers counts, by entry of a pod's spec.resourceClaims, how often its containers refer to it. As for kube-scheduler, a
+// container that takes two requests of one claim is two.
 func referrers(p *corev1.Pod) map[string]int {
 	count := map[string]int{}
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
-			refs := list[i].Resources.Claims
-			for j := range refs {
-				if !slices.ContainsFunc(refs[:j], func(r corev1.ResourceClaim) bool { return r.Name == refs[j].Name }) {
-					count[refs[j].Name]++
-				}
+			for _, r := range list[i].Resources.Claims {
+				count[r.Name]++
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func TestClaimsOfAPod(t *testing.T) {
 		want   want
 	}{
 		"a pod without claims has none": {spec: corev1.PodSpec{Containers: []corev1.Container{container("main")}}},
-		"init containers refer too, and a container that takes two requests of a claim is one": {
+		"init containers refer too, and a container that takes two requests of a claim is two, as for kube-scheduler": {
 			spec: corev1.PodSpec{
 				ResourceClaims: []corev1.PodResourceClaim{direct},
 				InitContainers: []corev1.Container{container("init", ref("own"))},
@@ -50,7 +50,7 @@ func TestClaimsOfAPod(t *testing.T) {
 					container("main", corev1.ResourceClaim{Name: "own", Request: "a"}, corev1.ResourceClaim{Name: "own", Request: "b"}), container("aside"),
 				},
 			},
-			want: want{[]string{"shared"}, []int{2}},
+			want: want{[]string{"shared"}, []int{3}},
 		},
 		"a template's claim has the name that the status says, and none before": {
 			spec: corev1.PodSpec{
