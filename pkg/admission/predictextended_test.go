@@ -61,7 +61,7 @@ func TestPredictExtended(t *testing.T) {
 		"by a device plugin, with a claim besides":       {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
 		"by a device plugin, with an allocated claim":    {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu).given("a", "gpu-0"), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
 		"by a device plugin that no class rivals":        {world: alone("h100:1", listing(foo+"=2")), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0"}},
-		"devices that map the node's own":                {world: alone("h100:1", mapsTo("cpu", "", "1", 0)).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), no: unsupported, says: "map the node's own", quirk: "extended resources"},
+		"devices that map the node's own":                {world: alone("h100:1", mappingOf("cpu", "", "1", 0)).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), no: unsupported, says: "map the node's own", quirk: "extended resources"},
 		"an earlier attempt left a claim":                {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", true), no: unsupported, says: "earlier attempt"},
 		"an earlier attempt left a claim for nothing":    {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", false), given: extended("gpu-2")},
 		"more than a claim can hold":                     {world: alone("h100:40").serves("c", foo, "h100", 1), pod: asks(foo + "=33"), no: unsupported, says: "exceeds the claim limit", quirk: "all nodes"},
