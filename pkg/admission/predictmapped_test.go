@@ -104,7 +104,7 @@ func TestPredictMapped(t *testing.T) {
 		"a claim of another namespace with the same name":              {world: alone("h100:1").mapping("other", "claim-b"), pod: in("1").given("a", "gpu-0")},
 		"another device of the name maps nothing: one way it fits":     {world: alone("h100:1", mappingOf("cpu", "", "70", 0)).sameName(nil), pod: in("1"), no: node, quirk: "by pool and name alone", unsure: true},
 		"another device of the name maps more: one way it does not":    {world: alone("h100:1").sameName(func(s *resourcev1.ResourceSlice) { mappingOf("cpu", "", "70", 0)(nil, s) }), pod: in("1"), no: node, quirk: "by pool and name alone", unsure: true},
-		"another device of the name maps otherwise: both ways it fits": {world: alone("h100:1", mappingOf("cpu", "", "2", 0)).sameName(nil), pod: in("1"), given: given, mapped: ledger.Amounts{"cpu": 2000}, quirk: "by pool and name alone"},
+		"another device of the name maps otherwise: both ways it fits": {world: alone("h100:1", mappingOf("cpu", "", "2", 0)).sameName(nil), pod: in("1"), given: given, mapped: ledger.Amounts{"cpu": 2000}, quirk: "by pool and name alone", unsure: true},
 		"another device of the name maps otherwise: no way it fits":    {world: alone("h100:1", mappingOf("cpu", "", "70", 0)).sameName(func(s *resourcev1.ResourceSlice) { mappingOf("cpu", "", "80", 0)(nil, s) }), pod: in("1"), no: node, quirk: "by pool and name alone"},
 		"another device of the name maps the same":                     {world: alone("h100:1", mappingOf("cpu", "", "2", 0)).sameName(func(s *resourcev1.ResourceSlice) { mappingOf("cpu", "", "2", 0)(nil, s) }), pod: in("1"), given: given, mapped: ledger.Amounts{"cpu": 2000}},
 		"an older generation of the device maps otherwise":             {world: alone("h100:1", mappingOf("cpu", "", "70", 0), sliceOf(func(s *resourcev1.ResourceSlice) { s.Spec.Pool.Generation = 2 })).sameName(func(s *resourcev1.ResourceSlice) { s.Spec.Driver, s.Spec.NodeName = "gpu.example.com", ptr.To("n") }), pod: in("1"), no: node, quirk: "by pool and name alone", unsure: true},
@@ -126,7 +126,7 @@ func TestPredictManyNames(t *testing.T) {
 		}
 	})
 	six, seven := w.predict(t, asks("cpu=1").claim("a", claiming(exactly("gpu", 6)))), w.predict(t, asks("cpu=1").claim("a", claiming(exactly("gpu", 7))))
-	if !six.Fits || six.Unsure || six.Mapped["cpu"] != 6000 || seven.Fits || !seven.Unsure || seven.Reason != v1alpha1.ReasonUndecided {
+	if !six.Fits || !six.Unsure || six.Mapped["cpu"] != 6000 || seven.Fits || !seven.Unsure || seven.Reason != v1alpha1.ReasonUndecided {
 		t.Errorf("six devices: %+v; seven: %+v", six, seven)
 	}
 }
