@@ -56,6 +56,8 @@ type Holder struct {
 	// Managed is true for what serves a Workload that Kueue manages, or is a claim that Plimsoll had made: it ends with
 	// that Workload.
 	Managed bool
+	// Created is the creationTimestamp of a Placement in seconds since 1970; 0 for claims.
+	Created int64
 	// Resource names the extended resource of a promise that is held by number alone: any equal device will do. Empty for
 	// others.
 	Resource string

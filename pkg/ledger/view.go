@@ -102,10 +102,10 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	for uid := range b.promisedOn[n.Name] {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
-		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
-			continue
+		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
+			continue // of an earlier reservation, or not the one Placement of its Workload
 		}
-		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID, Created: p.CreatedUnix}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				if pn.Name != n.Name {
