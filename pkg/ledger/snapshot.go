@@ -222,13 +222,8 @@ type Node struct {
 	Pools []Pool
 	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
 	Mapped Amounts
-	// Counters are the shared counters of the pools, sorted by driver, pool, set and name.
-	Counters []Counter
-	// Zones are the NUMA zones, in order of their numbers, with one for what belongs to none, which comes first. Their sums
-	// are the node's.
-	Zones []Zone
-	// Flags are what is odd about the node and was settled by a rule, sorted by reason and message.
-	Flags []Flag
+	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
+	Elsewhere []Device
 	// Agents are the pods on the node that no Workload made and that carry labels, sorted by namespace and name: drivers are
 	// found among them.
 	Agents []Agent
@@ -336,8 +331,15 @@ type Pool struct {
 	Driver, Name string
 	Generation   int64
 	State        PoolState
-	// Slices holds the slices of the generation, sorted by name.
+	// Slices holds the slices of the generation that concern the node, sorted by name: those with devices for it, and those
+	// with the pool's counters.
 	Slices []*resourcev1.ResourceSlice
+	// Every holds all slices of the pool, of every generation and node, sorted by name.
+	Every []*resourcev1.ResourceSlice
+	// Wide is true where slices of it are for more than this node.
+	Wide bool
+	// Problem says why it is Impossible; empty for the other states.
+	Problem string
 }
 
 func (n *Node) clone() *Node {
