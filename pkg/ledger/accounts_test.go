@@ -42,13 +42,13 @@ func account(n *Node) string {
 	for i := range n.Devices {
 		line(" %s", deviceLine(&n.Devices[i]))
 	}
-	for _, c := range n.Counters {
+	for _, c := range n.Counters() {
 		line(" counter %s/%s %s %s %s of %s", c.Driver, c.Pool, c.Set, c.Name, c.Used.String(), c.Total.String())
 	}
-	for _, z := range n.Zones {
+	for _, z := range n.Zones() {
 		line(" zone %d: %d of %d devices, %s of %s", z.Number, z.FreeDevices, z.Devices, amounts(z.Free), amounts(z.Allocatable))
 	}
-	for _, f := range n.Flags {
+	for _, f := range n.Flags() {
 		line(" flag %s %s: %s", f.Reason, f.Object, f.Message)
 	}
 	for _, a := range n.Agents {
@@ -177,5 +177,5 @@ func drawnOf(n *Node, c *Counter) resource.Quantity {
 
 // flagged says whether a node has a flag for a reason.
 func flagged(n *Node, reason FlagReason) bool {
-	return slices.ContainsFunc(n.Flags, func(f Flag) bool { return f.Reason == reason })
+	return slices.ContainsFunc(n.Flags(), func(f Flag) bool { return f.Reason == reason })
 }

@@ -18,6 +18,8 @@ var properties = map[string]property{
 	"NothingIsDrawnOnBeyondItsTotal":      nothingIsDrawnOnBeyondItsTotal,
 	"ReleaseUndoesReserveExactly":         releaseUndoesReserveExactly,
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
+	"ReturnedUndoesWith":                  returnedUndoesWith,
+	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
 }
 
 func TestWorlds(t *testing.T) {
@@ -91,9 +93,10 @@ func whatIsRememberedIsWhatIsWorkedOut(t failer, w *world) {
 
 func zonesAddUpToTheirNode(t failer, w *world) {
 	for _, n := range bookOf(w.live()...).Snapshot().Nodes() {
+		zones := n.Zones()
 		for what, pair := range map[string][2]Amounts{
-			"allocatable": {sum(n.Zones, func(z *Zone) Amounts { return z.Allocatable }), n.Allocatable},
-			"free":        {sum(n.Zones, func(z *Zone) Amounts { return z.Free }), n.Free},
+			"allocatable": {sum(zones, func(z *Zone) Amounts { return z.Allocatable }), n.Allocatable},
+			"free":        {sum(zones, func(z *Zone) Amounts { return z.Free }), n.Free},
 		} {
 			if got, want := amounts(pair[0]), amounts(pair[1]); got != want {
 				t.Fatalf("%s of the zones of node %s is %s, of the node %s", what, n.Name, got, want)
@@ -105,9 +108,9 @@ func zonesAddUpToTheirNode(t failer, w *world) {
 				free++
 			}
 		}
-		for i, z := range n.Zones {
-			if ofZones, freeOfZones = ofZones+z.Devices, freeOfZones+z.FreeDevices; i > 0 && z.Number <= n.Zones[i-1].Number {
-				t.Fatalf("zone %d of node %s comes after %d", z.Number, n.Name, n.Zones[i-1].Number)
+		for i, z := range zones {
+			if ofZones, freeOfZones = ofZones+z.Devices, freeOfZones+z.FreeDevices; i > 0 && z.Number <= zones[i-1].Number {
+				t.Fatalf("zone %d of node %s comes after %d", z.Number, n.Name, zones[i-1].Number)
 			}
 		}
 		if devices != ofZones || free != freeOfZones {
@@ -194,12 +197,11 @@ func heldBy(d *Device, kind HolderKind, uid types.UID) bool {
 func nothingIsDrawnOnBeyondItsTotal(t failer, w *world) {
 	for _, n := range bookOf(w.live()...).Snapshot().Nodes() {
 		over := ""
-		for i := range n.Counters {
-			c := &n.Counters[i]
+		for _, c := range n.Counters() {
 			if c.Used.Cmp(c.Total) > 0 {
 				over = fmt.Sprintf("counter %s of pool %s", c.Name, c.Pool)
 			}
-			if drawn := drawnOf(n, c); drawn.Cmp(c.Used) > 0 {
+			if drawn := drawnOf(n, &c); drawn.Cmp(c.Used) > 0 {
 				t.Fatalf("devices on node %s that are held draw %s of counter %s of pool %s, of which %s is used", n.Name, drawn.String(), c.Name, c.Pool, c.Used.String())
 			}
 		}
@@ -217,7 +219,7 @@ func nothingIsDrawnOnBeyondItsTotal(t failer, w *world) {
 			}
 		}
 		if (over != "") != flagged(n, FlagOverdrawn) {
-			t.Fatalf("node %s: drawn on beyond its total is %q, and flags are %v:\n%s", n.Name, over, n.Flags, account(n))
+			t.Fatalf("node %s: drawn on beyond its total is %q, and flags are %v:\n%s", n.Name, over, n.Flags(), account(n))
 		}
 	}
 }
