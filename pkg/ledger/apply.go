@@ -87,7 +87,7 @@ func (b *Book) applyPod(uid types.UID, p *Pod, at time.Time) bool {
 		link(b.podsOf, p.Owner, uid)
 		b.touchPlace(p.place())
 	}
-	for claim := range b.claimOfPod[uid] {
+	for claim := range b.claimOfPod[uid].all() {
 		b.touchClaim(b.claims[claim])
 	}
 	return true
@@ -331,7 +331,7 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		}
 		b.touchPodsOf(w.Owner)
 	}
-	for p := range b.placedFor[uid] {
+	for p := range b.placedFor[uid].all() {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
 		}
@@ -345,9 +345,9 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 // touchPodsOf marks the nodes of the pods that owner controls, and of their claims, which may be elsewhere: whose they are
 // may have changed.
 func (b *Book) touchPodsOf(owner types.UID) {
-	for uid := range b.podsOf[owner] {
+	for uid := range b.podsOf[owner].all() {
 		b.touchPlace(b.pods[uid].place())
-		for claim := range b.claimOfPod[uid] {
+		for claim := range b.claimOfPod[uid].all() {
 			b.touchClaim(b.claims[claim])
 		}
 	}
@@ -378,7 +378,7 @@ func (b *Book) touchHost(host string) {
 	if host == "" {
 		return
 	}
-	for uid := range b.nodesAt[host] {
+	for uid := range b.nodesAt[host].all() {
 		b.touch(b.nodes[uid].Node.Name)
 	}
 }
@@ -386,24 +386,5 @@ func (b *Book) touchHost(host string) {
 func (b *Book) touch(node string) {
 	if node != "" {
 		b.dirty[node] = struct{}{}
-	}
-}
-
-// link adds uid to the set at key; the zero key has no set.
-func link[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
-	var none K
-	if at == none {
-		return
-	}
-	if index[at] == nil {
-		index[at] = map[types.UID]struct{}{}
-	}
-	index[at][uid] = struct{}{}
-}
-
-// unlink takes uid from the set at key, and the set with its last member.
-func unlink[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
-	if delete(index[at], uid); len(index[at]) == 0 {
-		delete(index, at)
 	}
 }

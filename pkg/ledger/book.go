@@ -43,25 +43,25 @@ type Book struct {
 	nodes      map[types.UID]*Observation
 	nodeByName map[string]types.UID
 	pods       map[types.UID]*Pod
-	nodesAt    map[string]map[types.UID]struct{}
-	podsAt     map[place]map[types.UID]struct{}
-	podsOf     map[types.UID]map[types.UID]struct{}
+	nodesAt    index[string]
+	podsAt     index[place]
+	podsOf     index[types.UID]
 	slices     map[types.UID]*slice
 	wide       map[types.UID]struct{}
-	slicesOn   map[string]map[types.UID]struct{}
-	slicesOf   map[pool]map[types.UID]struct{}
+	slicesOn   index[string]
+	slicesOf   index[pool]
 	claims     map[types.UID]*Claim
-	claimsOf   map[DeviceID]map[types.UID]struct{}
-	claimOfPod map[types.UID]map[types.UID]struct{}
+	claimsOf   index[DeviceID]
+	claimOfPod index[types.UID]
 	classes    map[string]*resourcev1.DeviceClass
 	placements map[types.UID]*Placement
-	promisedOn map[string]map[types.UID]struct{}
-	promisedIn map[pool]map[types.UID]struct{}
+	promisedOn index[string]
+	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
 	statuses   map[types.UID]*PodStatus
 	workloads  map[types.UID]*Workload
 	byOwner    map[ownerKey]types.UID
-	placedFor  map[types.UID]map[types.UID]struct{}
+	placedFor  index[types.UID]
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
@@ -104,25 +104,25 @@ func New() *Book {
 		nodes:      map[types.UID]*Observation{},
 		nodeByName: map[string]types.UID{},
 		pods:       map[types.UID]*Pod{},
-		nodesAt:    map[string]map[types.UID]struct{}{},
-		podsAt:     map[place]map[types.UID]struct{}{},
-		podsOf:     map[types.UID]map[types.UID]struct{}{},
+		nodesAt:    index[string]{},
+		podsAt:     index[place]{},
+		podsOf:     index[types.UID]{},
 		slices:     map[types.UID]*slice{},
 		wide:       map[types.UID]struct{}{},
-		slicesOn:   map[string]map[types.UID]struct{}{},
-		slicesOf:   map[pool]map[types.UID]struct{}{},
+		slicesOn:   index[string]{},
+		slicesOf:   index[pool]{},
 		claims:     map[types.UID]*Claim{},
-		claimsOf:   map[DeviceID]map[types.UID]struct{}{},
-		claimOfPod: map[types.UID]map[types.UID]struct{}{},
+		claimsOf:   index[DeviceID]{},
+		claimOfPod: index[types.UID]{},
 		classes:    map[string]*resourcev1.DeviceClass{},
 		placements: map[types.UID]*Placement{},
-		promisedOn: map[string]map[types.UID]struct{}{},
-		promisedIn: map[pool]map[types.UID]struct{}{},
+		promisedOn: index[string]{},
+		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
 		statuses:   map[types.UID]*PodStatus{},
 		workloads:  map[types.UID]*Workload{},
 		byOwner:    map[ownerKey]types.UID{},
-		placedFor:  map[types.UID]map[types.UID]struct{}{},
+		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
 		memory:     map[lossKey]*remembered{},

@@ -119,7 +119,7 @@ func (b *Book) touchSlice(s *slice) {
 
 // touchPool marks the nodes that slices of a pool concern.
 func (b *Book) touchPool(id pool) {
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if !s.wide() {
 			b.touch(s.home())
@@ -136,7 +136,7 @@ func (b *Book) touchPool(id pool) {
 // pools returns the newest generation of each pool that is for a node.
 func (b *Book) pools(n *corev1.Node) []Pool {
 	ids := map[pool]bool{}
-	for uid := range b.slicesOn[n.Name] {
+	for uid := range b.slicesOn[n.Name].all() {
 		if s := b.slices[uid]; !s.counts() {
 			ids[s.pool()] = true
 		}
@@ -165,7 +165,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	var p *Pool
 	var every []*slice
 	var newest int64
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		every = append(every, s)
 		newest = max(newest, s.Spec.Pool.Generation)
@@ -205,7 +205,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 // the pool has no slices that are wide.
 func (b *Book) whole(id pool) ([]*slice, bool) {
 	var newest []*slice
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if len(newest) > 0 && s.Spec.Pool.Generation > newest[0].Spec.Pool.Generation {
 			newest = nil

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ func (b *Book) view(name string) *Node {
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
 	}
-	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
+	if host := o.Node.Labels[corev1.LabelHostname]; b.nodesAt[host].len() == 1 {
 		n.Hostname = host
 	}
 	n.Free = n.Allocatable.Clone()
@@ -149,13 +150,13 @@ func (r *TaintRule) selects(id DeviceID) bool {
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
 func (b *Book) podsOnNode(n *Node) map[types.UID]*Pod {
 	pods := map[types.UID]*Pod{}
-	for uid := range b.podsAt[place{node: n.Name}] {
+	for uid := range b.podsAt[place{node: n.Name}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	if n.Hostname == "" {
 		return pods
 	}
-	for uid := range b.podsAt[place{host: n.Hostname}] {
+	for uid := range b.podsAt[place{host: n.Hostname}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	return pods
@@ -259,18 +260,20 @@ func widePools(n *Node) map[pool]struct{} {
 }
 
 // promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
-func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) map[types.UID]struct{} {
+func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) iter.Seq[types.UID] {
 	if len(wide) == 0 {
-		return b.promisedOn[n.Name]
+		return b.promisedOn[n.Name].all()
 	}
-	all := maps.Clone(b.promisedOn[n.Name])
-	if all == nil {
-		all = map[types.UID]struct{}{}
+	all := map[types.UID]struct{}{}
+	for uid := range b.promisedOn[n.Name].all() {
+		all[uid] = struct{}{}
 	}
 	for id := range wide {
-		maps.Copy(all, b.promisedIn[id])
+		for uid := range b.promisedIn[id].all() {
+			all[uid] = struct{}{}
+		}
 	}
-	return all
+	return maps.Keys(all)
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
@@ -301,7 +304,7 @@ func SameKey(a, b *v1alpha1.PlacementKey) bool {
 // the given promises.
 func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
-	for uid := range b.claimsOf[id] {
+	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
 		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
 		if c.Allocated == nil {
@@ -382,10 +385,10 @@ func later(a, c time.Time) time.Time {
 
 // nodeOf returns the node that a pod is bound to, or was released to; empty where that is not known.
 func (b *Book) nodeOf(p *Pod) string {
-	if p.Node != "" || p.Pin == "" || len(b.nodesAt[p.Pin]) != 1 {
+	if p.Node != "" || p.Pin == "" || b.nodesAt[p.Pin].len() != 1 {
 		return p.Node
 	}
-	for uid := range b.nodesAt[p.Pin] {
+	for uid := range b.nodesAt[p.Pin].all() {
 		return b.nodes[uid].Node.Name
 	}
 	return ""
