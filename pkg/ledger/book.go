@@ -78,7 +78,7 @@ type Book struct {
 
 	// views are the accounts of the nodes, in order of their names, as of the last snapshot; viewAt says where each is. Both
 	// are replaced, never changed.
-	views  []*Node
+	views  nodeList
 	viewAt map[string]int
 	dirty  map[string]struct{}
 	// lentClasses is what snapshots have of classes, lentDeparted of departed; nil where that has changed since.
@@ -222,26 +222,28 @@ func (b *Book) look() {
 	if len(b.dirty) == 0 {
 		return
 	}
-	b.views = slices.Clone(b.views)
+	views := b.views.edit()
 	var came []*Node
 	left := false
 	for name := range b.dirty {
 		v := b.view(name)
 		switch at, known := b.viewAt[name]; {
 		case known:
-			b.views[at], left = v, left || v == nil
+			views.set(at, v)
+			left = left || v == nil
 		case v != nil:
 			came = append(came, v)
 		}
 	}
 	clear(b.dirty)
-	if len(came) == 0 && !left {
+	if b.views = views.nodeList; len(came) == 0 && !left {
 		return
 	}
-	b.views = slices.DeleteFunc(append(b.views, came...), func(n *Node) bool { return n == nil })
-	slices.SortFunc(b.views, func(x, y *Node) int { return cmp.Compare(x.Name, y.Name) })
-	b.viewAt = make(map[string]int, len(b.views))
-	for i, n := range b.views {
+	list := slices.DeleteFunc(append(b.views.all(), came...), func(n *Node) bool { return n == nil })
+	slices.SortFunc(list, func(x, y *Node) int { return cmp.Compare(x.Name, y.Name) })
+	b.views = listOf(list)
+	b.viewAt = make(map[string]int, len(list))
+	for i, n := range list {
 		b.viewAt[n.Name] = i
 	}
 }
