@@ -114,6 +114,23 @@ func difference(got, want string) string {
 	return ""
 }
 
+// memories is what a node's part of accounts leaves out: what depends on how it came to be.
+func memories(n *Node) string {
+	var out strings.Builder
+	for _, list := range [][]Device{n.Lost, n.Withheld, n.Elsewhere} {
+		for i := range list {
+			fmt.Fprintf(&out, " lost %s\n", deviceLine(&list[i]))
+		}
+	}
+	for _, p := range n.Pools {
+		fmt.Fprintf(&out, " pool %s/%s %s\n", p.Driver, p.Name, p.State)
+	}
+	for _, a := range n.AgentsGone {
+		fmt.Fprintf(&out, " gone %s/%s\n", a.Namespace, a.Name)
+	}
+	return out.String()
+}
+
 // afresh is what a book says if it remembers nothing of what it worked out before.
 func (b *Book) afresh() string {
 	b.mu.Lock()
@@ -121,17 +138,17 @@ func (b *Book) afresh() string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(b.nodeByName)) {
 		if n := b.view(name); n != nil {
-			out.WriteString(account(n))
+			out.WriteString(account(n) + memories(n))
 		}
 	}
 	return out.String()
 }
 
-// remembered is the same of its snapshot.
+// written is the same of its snapshot.
 func (s *Snapshot) written() string {
 	var out strings.Builder
 	for _, n := range s.Nodes() {
-		out.WriteString(account(n))
+		out.WriteString(account(n) + memories(n))
 	}
 	return out.String()
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -42,6 +41,7 @@ type Book struct {
 
 	nodes      map[types.UID]*Observation
 	nodeByName map[string]types.UID
+	nodesNamed index[string]
 	pods       map[types.UID]*Pod
 	nodesAt    index[string]
 	podsAt     index[place]
@@ -53,14 +53,14 @@ type Book struct {
 	claims     map[types.UID]*Claim
 	claimsOf   index[DeviceID]
 	claimOfPod index[types.UID]
-	classes    map[string]*resourcev1.DeviceClass
+	classes    map[types.UID]*Observation
 	placements map[types.UID]*Placement
 	promisedOn index[string]
 	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
 	statuses   map[types.UID]*PodStatus
 	workloads  map[types.UID]*Workload
-	byOwner    map[ownerKey]types.UID
+	ownedBy    index[ownerKey]
 	placedFor  index[types.UID]
 
 	// highest is the newest generation that each pool had while slices of it were left.
@@ -103,6 +103,7 @@ func New() *Book {
 		seen:       map[seenKey]uint64{},
 		nodes:      map[types.UID]*Observation{},
 		nodeByName: map[string]types.UID{},
+		nodesNamed: index[string]{},
 		pods:       map[types.UID]*Pod{},
 		nodesAt:    index[string]{},
 		podsAt:     index[place]{},
@@ -114,14 +115,14 @@ func New() *Book {
 		claims:     map[types.UID]*Claim{},
 		claimsOf:   index[DeviceID]{},
 		claimOfPod: index[types.UID]{},
-		classes:    map[string]*resourcev1.DeviceClass{},
+		classes:    map[types.UID]*Observation{},
 		placements: map[types.UID]*Placement{},
 		promisedOn: index[string]{},
 		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
 		statuses:   map[types.UID]*PodStatus{},
 		workloads:  map[types.UID]*Workload{},
-		byOwner:    map[ownerKey]types.UID{},
+		ownedBy:    index[ownerKey]{},
 		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
@@ -205,7 +206,7 @@ func (b *Book) Snapshot() *Snapshot {
 	}
 	b.look()
 	if b.lentClasses == nil {
-		b.lentClasses = &Classes{maps.Clone(b.classes)}
+		b.lentClasses = b.classesByName()
 	}
 	if b.lentDeparted == nil {
 		b.lentDeparted = make([]*Node, 0, len(b.departed))

@@ -173,7 +173,7 @@ type slotKey struct {
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
 	for uid, p := range b.podsOnNode(n) {
-		w, managed := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		w, managed := b.workloadOf(p.Namespace, p.Owner)
 		if managed {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
 				taken[slotKey{w, p.PodSet}]++
@@ -347,7 +347,7 @@ func (b *Book) serves(h *Holder, c *Claim) {
 		if p == nil {
 			continue
 		}
-		w := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		w, _ := b.workloadOf(p.Namespace, p.Owner)
 		freeing, until := b.freeing(p, w)
 		if found == 0 {
 			h.Workload, h.Freeing, h.Until = w, freeing, until
