@@ -65,15 +65,23 @@ func (w *windows) usable(d *ledger.Device, b book) bool {
 	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
 		return false
 	}
+	if d.Cover != "" && b != managedGone && b != emptyHealthy {
+		return false
+	}
+	return d.Left(ledger.DefaultConsumption(d.Spec), func(h *ledger.Holder) bool { return w.keeps(h, b) })
+}
+
+// keeps says whether a holder still has what it holds in a book.
+func (w *windows) keeps(h *ledger.Holder, b book) bool {
 	switch b {
 	case asIs, returning:
-		return d.Free()
+		return true
 	case onTheWay:
-		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Ending(w.now) || w.others[h.Workload] })
+		return !h.Ending(w.now) || w.others[h.Workload]
 	case managedGone:
-		return !w.overdue(d) && !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed && !h.Freeing })
+		return h.Freeing && !h.Ending(w.now) || !h.Managed && !h.Freeing
 	}
-	return true
+	return false
 }
 
 // overdue says that a device is held by what should have ended longer ago than that is waited for.
