@@ -18,34 +18,51 @@ import (
 // quantity. Where kube-scheduler leaves a whole pool out, so does impossiblePool. Where it would lend what cannot be counted
 // with, such as a device that gives back more than it takes, the device is kept out all the same.
 
-// impossiblePool returns why nothing of a pool can be lent, or "". of holds the slices of its newest generation, all those that
-// are there, whichever nodes they are for. It is stricter than kube-scheduler about a name that devices of several nodes
-// have, since an allocation does not say of which node its device is.
-func impossiblePool(of []*resourcev1.ResourceSlice) string {
-	devices := map[string]bool{}
-	for _, s := range of {
-		if why := impossibleSlice(s); why != "" {
-			return why
-		}
-		if count := of[0].Spec.Pool.ResourceSliceCount; s.Spec.Pool.ResourceSliceCount != count {
-			return fmt.Sprintf("slice %s says that the pool has %d slices, slice %s that it has %d", of[0].Name, count, s.Name, s.Spec.Pool.ResourceSliceCount)
-		}
-		for i := range s.Spec.Devices {
-			name := s.Spec.Devices[i].Name
-			if devices[name] {
-				return fmt.Sprintf("device %s is listed twice", name)
+// impossiblePool returns why nothing of a complete pool can be lent on a node, or "". of holds the slices of its newest generation
+// that concern the node; others those that are for other nodes alone, where the pool is not complete without them.
+func impossiblePool(of, others []*slice) string {
+	if why := impossibleSlices(of, others); why != "" {
+		return why
+	}
+	if len(of) > 1 { // a slice by itself was looked at
+		devices := map[string]bool{}
+		for _, s := range of {
+			for i := range s.Spec.Devices {
+				name := s.Spec.Devices[i].Name
+				if devices[name] {
+					return fmt.Sprintf("device %s is listed twice", name)
+				}
+				devices[name] = true
 			}
-			devices[name] = true
 		}
 	}
 	totals := totalsOf(of)
 	if totals.twice != "" {
 		return fmt.Sprintf("counter set %s is listed twice", totals.twice)
 	}
-	for _, s := range of {
-		for i := range s.Spec.Devices {
-			if why := totals.unknown(&s.Spec.Devices[i]); why != "" {
-				return fmt.Sprintf("device %s %s", s.Spec.Devices[i].Name, why)
+	for _, list := range [2][]*slice{of, others} {
+		for _, s := range list {
+			for i := range s.Spec.Devices {
+				if why := totals.unknown(&s.Spec.Devices[i]); why != "" {
+					return fmt.Sprintf("device %s %s", s.Spec.Devices[i].Name, why)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// impossibleSlices returns why a pool cannot be, complete or not, or "".
+func impossibleSlices(of, others []*slice) string {
+	for _, list := range [2][]*slice{of, others} {
+		for _, s := range list {
+			if s.problem != "" {
+				return s.problem
+			}
+			if first := of[0]; s.Spec.Pool.ResourceSliceCount != first.Spec.Pool.ResourceSliceCount {
+				// kube-scheduler goes by whichever it finds first.
+				return fmt.Sprintf("slice %s says that the pool has %d slices, slice %s that it has %d",
+					first.Name, first.Spec.Pool.ResourceSliceCount, s.Name, s.Spec.Pool.ResourceSliceCount)
 			}
 		}
 	}
@@ -76,11 +93,17 @@ func impossibleSlice(s *resourcev1.ResourceSlice) string {
 	if why := unreadable(spec.NodeSelector); why != "" {
 		return fmt.Sprintf("slice %s has a node selector that cannot be read: %s", s.Name, why)
 	}
-	if perDevice {
-		for i := range spec.Devices {
+	names := make(map[string]bool, len(spec.Devices))
+	for i := range spec.Devices {
+		d := &spec.Devices[i]
+		if names[d.Name] {
+			return fmt.Sprintf("device %s is listed twice", d.Name)
+		}
+		names[d.Name] = true
+		if perDevice {
 			// It stops kube-scheduler at the slice, not only at the device.
-			if why := unreadable(spec.Devices[i].NodeSelector); why != "" {
-				return fmt.Sprintf("device %s has a node selector that cannot be read: %s", spec.Devices[i].Name, why)
+			if why := unreadable(d.NodeSelector); why != "" {
+				return fmt.Sprintf("device %s has a node selector that cannot be read: %s", d.Name, why)
 			}
 		}
 	}
@@ -121,7 +144,7 @@ type counterTotals struct {
 }
 
 // totalsOf returns the counters of a pool's slices. What it holds is shared with them.
-func totalsOf(of []*resourcev1.ResourceSlice) counterTotals {
+func totalsOf(of []*slice) counterTotals {
 	var t counterTotals
 	for _, s := range of {
 		for i := range s.Spec.SharedCounters {
@@ -158,6 +181,15 @@ func (t *counterTotals) unknown(d *resourcev1.Device) string {
 		}
 	}
 	return ""
+}
+
+// keepOut marks those devices of a possible pool that cannot be lent for what they draw on its counters.
+func (t *counterTotals) keepOut(devices []Device) {
+	for i := range devices {
+		if d := &devices[i]; d.Unusable == "" {
+			d.Unusable = t.impossible(d.Spec)
+		}
+	}
 }
 
 // impossible returns why a device of a pool that is possible cannot be lent for what it draws on the pool's counters, or "".

@@ -7,15 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 )
 
 // impossibleDevice returns why a device cannot be lent whatever its pool lists besides, or "". s is the slice that lists it. Its
-// draw on counters and its mappings in the ledger's own form are looked at by counterTotals.impossible and
-// impossibleMappings.
+// draw on counters is counterTotals.impossible's to look at, its mappings have their own Problem.
 func impossibleDevice(d *resourcev1.Device, s *resourcev1.ResourceSlice) string {
 	if d.Name == "" || strings.Contains(d.Name, "/") {
 		return fmt.Sprintf("%q cannot be the name of a device", d.Name)
@@ -39,12 +37,6 @@ func impossibleDevice(d *resourcev1.Device, s *resourcev1.ResourceSlice) string 
 		c := d.Capacity[name]
 		if why := impossibleCapacity(&c, multiple); why != "" {
 			return fmt.Sprintf("its capacity %s %s", name, why)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.NodeAllocatableResourceMappings)) {
-		m := d.NodeAllocatableResourceMappings[name]
-		if why := impossibleMapping136(name, &m, d, multiple); why != "" {
-			return fmt.Sprintf("its mapping of %s %s", name, why)
 		}
 	}
 	return ""
@@ -199,57 +191,4 @@ func impossibleRange(p *resourcev1.CapacityRequestPolicy, value resource.Quantit
 // onStep rounds as kube-scheduler does.
 func onStep(q *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange) bool {
 	return (q.Value()-r.Min.Value())%r.Step.Value() == 0
-}
-
-// impossibleMapping136 looks at a mapping as Kubernetes 1.36 publishes it.
-func impossibleMapping136(name corev1.ResourceName, m *resourcev1.NodeAllocatableResourceMapping, d *resourcev1.Device, multiple bool) string {
-	switch {
-	case !native(name):
-		return "is of something that is not its node's own"
-	case m.AllocationMultiplier == nil && m.CapacityKey == nil:
-		return "says neither how much nor of which capacity"
-	case m.AllocationMultiplier != nil && m.AllocationMultiplier.Sign() <= 0:
-		return fmt.Sprintf("multiplies by %s", m.AllocationMultiplier.String())
-	case m.CapacityKey == nil:
-		return ""
-	}
-	if _, ok := d.Capacity[*m.CapacityKey]; !ok {
-		return fmt.Sprintf("is by capacity %s, which it does not have", *m.CapacityKey)
-	}
-	if !multiple {
-		// kube-scheduler looks for what was consumed of it, finds nothing, and gives up on the pod.
-		return fmt.Sprintf("is by capacity %s, of which nothing is consumed while the device allows but one allocation", *m.CapacityKey)
-	}
-	return ""
-}
-
-// native says that a resource is a node's own rather than an extended one.
-func native(name corev1.ResourceName) bool {
-	return name != "" && (!strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix))
-}
-
-// impossibleMappings returns why a device cannot be lent for its mappings, in the form that they have for either release; "" for
-// none.
-func impossibleMappings(d *resourcev1.Device, m *Mappings) string {
-	if m == nil {
-		return ""
-	}
-	if m.Problem != "" {
-		return m.Problem
-	}
-	for i := range m.List {
-		x := &m.List[i]
-		for _, q := range []*resource.Quantity{&x.Multiplier, &x.PerPod, &x.PerContainer} {
-			if q.Sign() < 0 {
-				return fmt.Sprintf("its mapping of %s takes %s", x.Resource, q.String())
-			}
-		}
-		if x.Capacity == "" {
-			continue
-		}
-		if _, ok := d.Capacity[x.Capacity]; !ok {
-			return fmt.Sprintf("its mapping of %s is by capacity %s, which it does not have", x.Resource, x.Capacity)
-		}
-	}
-	return ""
 }
