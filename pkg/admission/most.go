@@ -270,6 +270,9 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 	name, per := n.node.Name, w.Count
 	if len(n.devices) == 0 { // nothing is remembered of them either
 		for _, p := range n.node.Pools {
+			if p.State == ledger.PoolImpossible {
+				return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: pool %s of %s is kept out: %s", name, p.Name, p.Driver, p.Problem)}
+			}
 			if p.State != ledger.PoolFresh {
 				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
 			}
