@@ -30,7 +30,9 @@ func (b *Book) mappedClaims(node string) []MappedClaim {
 			}
 		}
 	}
-	slices.SortFunc(out, func(x, y MappedClaim) int { return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) })
+	slices.SortFunc(out, func(x, y MappedClaim) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
 	for i := range out {
 		slices.Sort(out[i].Pods)
 	}

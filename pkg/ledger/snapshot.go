@@ -274,7 +274,8 @@ type Node struct {
 	Pools []Pool
 	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
 	Mapped Amounts
-	// Withheld holds the devices of pools that regressed, as their slices list them now, sorted likewise. They lend nothing.
+	// Withheld holds the devices of pools that regressed or are impossible, as their slices list them now, sorted likewise. They
+	// lend nothing.
 	Withheld []Device
 	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
 	Elsewhere []Device

@@ -37,10 +37,16 @@ func (b *Book) view(name string) *Node {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
+			first := len(n.Devices)
 			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
+			if totals := totalsOf(p.list); totals.sets != nil {
+				totals.keepOut(n.Devices[first:])
+			}
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+		case PoolImpossible:
+			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
 	}
 	for _, at := range []string{name, ""} {
@@ -73,6 +79,18 @@ func (b *Book) devices(list []Device, n *corev1.Node, of []*slice, promised map[
 	return list
 }
 
+// impossible appends the devices of a pool that cannot be, each once, so that who holds them is known.
+func (b *Book) impossible(list []Device, n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	seen := map[string]bool{}
+	for _, d := range b.devices(nil, n, p.list, promised, time.Time{}) {
+		if !seen[d.ID.Device] {
+			seen[d.ID.Device], d.Unusable = true, "its pool cannot be: "+p.Problem
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
 // elsewhere appends the devices of a wide pool that draw on its counters and are for other nodes alone.
 func (b *Book) elsewhere(list []Device, n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
 	if !p.Wide || !slices.ContainsFunc(p.list, (*slice).counts) {
@@ -97,7 +115,7 @@ func (b *Book) device(s *slice, i int, promised map[DeviceID][]Holder) Device {
 		ID: id, Spec: spec, Slice: s.ResourceSlice, Taints: b.taints(id, spec), Mappings: s.mappings[spec.Name],
 		Wide: s.wide() && (s.each == nil || s.each[i].node == ""), Holders: b.holders(id, promised[id]),
 	}
-	d.Unusable = unusable(&d)
+	d.Unusable = cmp.Or(s.problems[i], unusable(&d))
 	if d.Multiple() {
 		for j := range d.Holders {
 			if h := &d.Holders[j]; h.Kind != HolderClaim {
