@@ -28,8 +28,8 @@ type Overlap struct {
 func (s *Snapshot) Overlaps() []Overlap {
 	var shared []contested
 	claims := map[types.UID]*claimant{}
-	for _, n := range s.nodes {
-		for _, list := range [2][]Device{n.Devices, n.Lost} {
+	for _, n := range s.Nodes() {
+		for _, list := range [3][]Device{n.Devices, n.Lost, n.Withheld} {
 			for i := range list {
 				if list[i].promisedTwice() {
 					shared = append(shared, list[i].contested(n.Name, claims))

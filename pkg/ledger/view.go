@@ -205,6 +205,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		if st := b.statuses[uid]; st != nil {
 			for i := range st.Claims {
+				if p.maps(st.Claims[i].Claim) {
+					continue // told twice, by either reading of the status
+				}
 				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
 				n.Mapped.Add(st.Claims[i].Amounts, 1)
 			}
@@ -324,7 +327,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
 	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
