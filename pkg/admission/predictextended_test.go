@@ -55,6 +55,8 @@ func TestPredictExtended(t *testing.T) {
 		"a class by its own name":                        {world: mixed().serves("c", "", "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
 		"a class with a resource by its own name":        {world: mixed().serves("c", foo, "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
 		"a class by its own name that lost its resource": {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=1"), no: node, quirk: "only if it saw it before", unsure: true},
+		"the same, and more than it has":                 {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3"), no: node},
+		"the same, by a device plugin":                   {world: alone("h100:1", listing(own+"c=3")).serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3")},
 		"a class that is not there":                      {world: mixed(), pod: asks(own + "c=1"), no: node},
 		"one by a class, one by a device plugin":         {world: alone("h100:1", listing("example.com/bar=1")).serves("c", foo, "h100", 1), pod: asks(foo+"=1", "example.com/bar=1"), given: extended("gpu-0")},
 		"with a claim besides":                           {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0", v1alpha1.ExtendedResourcesClaim: "gpu-2"}},
