@@ -47,7 +47,7 @@ const (
 
 func (m *maker) makeDrivers() {
 	for i := range m.between(1, 3) {
-		d := &driver{name: driverNames[i], prefix: string(driverNames[i][:3])}
+		d := &driver{name: driverNames[i], prefix: driverNames[i][:3]}
 		if m.themes[twins] {
 			d.prefix = "dev"
 		}
