@@ -276,14 +276,22 @@ func onlyAway(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolera
 
 // unavailable says why a pod may not run on a node, and whether that is meant for good.
 func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
+	why, meant := kept(n, affinity, tolerations)
+	switch {
+	case meant:
+		return why, true
+	case n.Hostname == "":
+		return fmt.Sprintf("node %s has no %s label of its own to pin a pod by", n.Name, corev1.LabelHostname), true
+	case !n.Ready:
+		return fmt.Sprintf("node %s is not Ready", n.Name), false
+	}
+	return why, false
+}
+
+// kept says why kube-scheduler keeps a pod from a node, whatever the pod asks for, and whether that is meant for good.
+func kept(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
 	if ok, err := affinity.Match(n.Object); err != nil || !ok {
 		return fmt.Sprintf("node %s does not match the pod's node selector or affinity", n.Name), true
-	}
-	if n.Hostname == "" {
-		return fmt.Sprintf("node %s has no %s label of its own to pin a pod by", n.Name, corev1.LabelHostname), true
-	}
-	if !n.Ready {
-		return fmt.Sprintf("node %s is not Ready", n.Name), false
 	}
 	if n.Object.Spec.Unschedulable {
 		cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
