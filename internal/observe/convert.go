@@ -6,7 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/constants"
@@ -35,7 +37,9 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 		o.Pod = unless(gone || terminal, pod(x))
 	case *resourcev1.ResourceSlice:
 		o.Ref.Kind = ledger.KindSlice
-		o.Slice = unless(gone, x)
+		if !gone {
+			o.Slice, o.Mappings = x, mappings(x)
+		}
 	case *resourcev1.ResourceClaim:
 		o.Ref.Kind = ledger.KindClaim
 		o.Claim = unless(gone, claim(x))
@@ -48,9 +52,30 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	case *kueue.Workload:
 		o.Ref.Kind = ledger.KindWorkload
 		o.Workload = unless(gone, workload(x))
+	case *resourcev1beta2.DeviceTaintRule:
+		o.Ref.Kind = ledger.KindTaintRule
+		o.TaintRule = unless(gone, taintRuleIn("v1beta2", x))
+	case *unstructured.Unstructured:
+		return ofTaintRule(o, x, gone)
 	default:
 		return o, false
 	}
+	return o, true
+}
+
+// ofTaintRule completes the observation of a DeviceTaintRule in a version that the types may lack. What a rule means depends on
+// the version: so it is another object in each.
+func ofTaintRule(o ledger.Observation, u *unstructured.Unstructured, gone bool) (ledger.Observation, bool) {
+	gvk := u.GroupVersionKind()
+	if gvk.Group != resourcev1.GroupName || gvk.Kind != taintRuleKind {
+		return o, false
+	}
+	rule, err := taintRule(u)
+	if err != nil {
+		return o, false
+	}
+	o.Ref.Kind, o.Ref.UID = ledger.KindTaintRule, types.UID(gvk.Version+"/"+string(o.Ref.UID))
+	o.TaintRule = unless(gone, rule)
 	return o, true
 }
 
