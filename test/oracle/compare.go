@@ -2,7 +2,7 @@ package oracle
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"iter"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,14 +54,17 @@ func Compare(ctx context.Context, worlds iter.Seq[*world.World]) iter.Seq2[Resul
 				r.Scheduler, err = s.Answer()
 			}
 			r.Disagreement = disagreement(&r)
+			if err != nil {
+				err = errors.Join(err, s.Close())
+			}
 			if !yield(r, err) || err != nil {
 				cancel()
 				_ = s.Close() // it was stopped
 				return
 			}
 		}
-		if err := s.Close(); err != nil || telling != nil {
-			yield(Result{}, fmt.Errorf("%w (%w)", err, telling))
+		if err := errors.Join(telling, s.Close()); err != nil {
+			yield(Result{}, err)
 		}
 	}
 }

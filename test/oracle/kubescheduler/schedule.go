@@ -116,9 +116,11 @@ type cluster struct {
 	client  *fake.Clientset
 	version atomic.Int64
 	// ended gets why the pod was turned down, or nothing once it is bound.
-	ended  chan string
-	claims map[string]*resourcev1.ResourceClaim
-	mapped []corev1.NodeAllocatableResourceClaimStatus
+	ended chan string
+	// allocated are the claims that were so before, claims those that were allocated.
+	allocated map[string]bool
+	claims    map[string]*resourcev1.ResourceClaim
+	mapped    []corev1.NodeAllocatableResourceClaimStatus
 }
 
 func newCluster(w *world.World) *cluster {
@@ -126,7 +128,10 @@ func newCluster(w *world.World) *cluster {
 	for _, o := range w.Objects() {
 		objects = append(objects, o.(runtime.Object))
 	}
-	c := &cluster{client: fake.NewSimpleClientset(objects...), ended: make(chan string, 1), claims: map[string]*resourcev1.ResourceClaim{}}
+	c := &cluster{client: fake.NewSimpleClientset(objects...), ended: make(chan string, 1), allocated: map[string]bool{}, claims: map[string]*resourcev1.ResourceClaim{}}
+	for _, claim := range w.Claims {
+		c.allocated[claim.Name] = claim.Status.Allocation != nil
+	}
 	c.version.Store(1 << 20)
 	c.client.PrependReactor("create", "resourceclaims", c.write)
 	c.client.PrependReactor("update", "resourceclaims", c.write)
@@ -150,6 +155,9 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 	if a.GetSubresource() != "status" || claim.Status.Allocation == nil {
 		return false, nil, nil
 	}
+	if errs, err := problems(claim); err != nil || len(errs) > 0 {
+		return true, nil, errors.Join(err, errs.ToAggregate())
+	}
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		if len(r.BindingConditions) == 0 {
 			continue
@@ -160,7 +168,9 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 		}
 		claim.Status.Devices = append(claim.Status.Devices, d)
 	}
-	c.claims[claim.Name] = claim.DeepCopy()
+	if !c.allocated[claim.Name] {
+		c.claims[claim.Name] = claim.DeepCopy()
+	}
 	return false, nil, nil
 }
 
