@@ -143,13 +143,16 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return probes(mgr, p.Observer, p.Quotas)
 }
 
+// lookEvery is how often it is looked which DeviceTaintRules are served.
+const lookEvery = 30 * time.Second
+
 // taintRules has the observer follow DeviceTaintRules, in what version they are served.
 func taintRules(mgr ctrl.Manager, observer *observe.Observer) error {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("make discovery client: %w", err)
 	}
-	if err := mgr.Add(observer.TaintRules(mgr.GetCache(), served)); err != nil {
+	if err := mgr.Add(observer.TaintRules(mgr.GetCache(), served, lookEvery)); err != nil {
 		return fmt.Errorf("add DeviceTaintRules: %w", err)
 	}
 	return nil

@@ -94,6 +94,11 @@ func pod(p *corev1.Pod) *ledger.Pod {
 		PodSet:      p.Labels[constants.PodSetLabel],
 		CreatedUnix: p.CreationTimestamp.Unix(),
 		Terminating: p.DeletionTimestamp != nil,
+		Mapped:      mapped(p),
+	}
+	out.Claims, out.Referring = claimsOf(p)
+	if agent(p) {
+		out.Labels, out.Serving = p.Labels, ready(p)
 	}
 	if p.DeletionTimestamp != nil {
 		out.EndsUnix = p.DeletionTimestamp.Unix()
@@ -129,22 +134,39 @@ func ControllerOf(obj metav1.Object) types.UID {
 }
 
 func claim(c *resourcev1.ResourceClaim) *ledger.Claim {
-	out := &ledger.Claim{Namespace: c.Namespace, Name: c.Name}
+	out := &ledger.Claim{Namespace: c.Namespace, Name: c.Name, Spec: &c.Spec}
 	if ref := metav1.GetControllerOfNoCopy(c); ref != nil && ref.Kind == "Pod" {
 		out.Pod = ref.UID
 	}
 	if c.Status.Allocation != nil {
-		out.Allocated = []ledger.DeviceID{}
-		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.AdminAccess == nil || !*r.AdminAccess {
-				out.Allocated = append(out.Allocated, ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
-			}
+		allocated(out, c.Status.Allocation.Devices.Results)
+	}
+	for _, r := range c.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			out.Pods = append(out.Pods, r.UID)
 		}
 	}
 	if c.Labels[v1alpha1.OwnedLabel] == "true" {
 		out.Promised = Devices(c)
 	}
 	return out
+}
+
+// allocated notes the devices of an allocation in a claim: kube-scheduler tells them apart in the same way.
+func allocated(out *ledger.Claim, results []resourcev1.DeviceRequestAllocationResult) {
+	out.Allocated = []ledger.DeviceID{}
+	for i := range results {
+		r := &results[i]
+		id := ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
+		switch {
+		case r.AdminAccess != nil && *r.AdminAccess:
+			out.Admin = append(out.Admin, id)
+		case r.ShareID != nil:
+			out.Shares = append(out.Shares, ledger.Share{Device: id, ID: *r.ShareID, Consumed: ledger.Consumption(r.ConsumedCapacity)})
+		default:
+			out.Allocated = append(out.Allocated, id)
+		}
+	}
 }
 
 // Devices returns the devices that an owned template or claim names in its annotation; ids that do not parse are left

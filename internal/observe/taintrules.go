@@ -44,8 +44,7 @@ type TaintRules struct {
 	observer  *Observer
 	informers cache.Cache
 	served    ServedResources
-	// every is how long after one look the next is due.
-	every time.Duration
+	every     time.Duration
 
 	mu sync.Mutex
 	// looked is set once it is known what is served.
@@ -62,13 +61,11 @@ type taintRuleSource struct {
 	seen map[types.UID]metav1.Object
 }
 
-// lookEvery is how long a server's DeviceTaintRules may be unknown that were not served when the manager started.
-const lookEvery = 30 * time.Second
-
 // TaintRules has the Observer take DeviceTaintRules too, by the informers of a cache. Start what it returns, and the cache;
-// until what is served is known and has been seen, the Observer is not synced. Call it once, before anything is started.
-func (o *Observer) TaintRules(informers cache.Cache, served ServedResources) *TaintRules {
-	o.rules = &TaintRules{observer: o, informers: informers, served: served, every: lookEvery}
+// until what is served is known and has been seen, the Observer is not synced. every is how long after one look the next is due:
+// for how long rules may count for nothing that were not served before. Call it once, before anything is started.
+func (o *Observer) TaintRules(informers cache.Cache, served ServedResources, every time.Duration) *TaintRules {
+	o.rules = &TaintRules{observer: o, informers: informers, served: served, every: every}
 	return o.rules
 }
 

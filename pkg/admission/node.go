@@ -60,6 +60,8 @@ type nodeFit struct {
 	steady bool
 	// taken holds, by book, what most returned; served what allocate last returned for pods of this podset alone.
 	taken  [books]*taking
+	// short is the resource of the node of which devices are to take least, while they are looked for; empty for none.
+	short corev1.ResourceName
 	served *served
 }
 
@@ -71,14 +73,19 @@ type want struct {
 	matching []*ledger.Device
 	// plugged are the devices that a device plugin lends, by its resource.
 	plugged map[*ledger.Device]corev1.ResourceName
+	// referred says whether a container refers to its claim.
+	referred bool
 }
+
+// unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
+func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && !w.referred }
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {
 	if _, plugged := w.plugged[dev]; plugged && b != emptyHealthy {
 		return false
 	}
-	return w.usable(dev, b) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
+	return w.usable(dev, b) && !w.unreferred(dev) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -201,7 +208,7 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		plugged = d.plugged(s, f.node)
 	}
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r, plugged: plugged}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim)}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice
