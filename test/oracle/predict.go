@@ -3,7 +3,6 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -52,9 +51,9 @@ func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, 
 	}
 	prediction := p.decider.Predict(ctx, book.Snapshot(), w.Node, incoming)
 	if !prediction.Fits {
-		return world.Answer{Why: strings.TrimSpace(fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message))}, nil
+		return world.Answer{Why: fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message), Unsure: prediction.Unsure}, nil
 	}
-	a := world.Answer{Fits: true, Devices: map[string][]string{}}
+	a := world.Answer{Fits: true, Devices: map[string][]string{}, Unsure: prediction.Unsure}
 	for use, allocation := range prediction.Allocations {
 		a.Devices[names[use]] = world.Given(allocation)
 	}
