@@ -123,7 +123,9 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 	if n.Drawn(d) {
 		return &Trouble{Reason: v1alpha1.ReasonForeignUse, Message: fmt.Sprintf("node %s: more is drawn of the counters of device %s than there is", n.Name, id.Device)}
 	}
-	theirs := func(h *ledger.Holder) bool { return h.UID != o.placement && (h.Workload == "" || h.Workload != o.workload) }
+	theirs := func(h *ledger.Holder) bool {
+		return h.UID != o.placement && (h.Workload == "" || h.Workload != o.workload)
+	}
 	if d.Multiple() && d.Left(ledger.DefaultConsumption(d.Spec), theirs) {
 		return nil
 	}
