@@ -75,7 +75,7 @@ func disagreement(r *Result) string {
 	s, p := &r.Scheduler, &r.Predicted
 	switch {
 	case p.Unsure && !unsure(r.World):
-		return "the prediction is unsure, and there is no reason to be"
+		return "the prediction is unsure, and there is no reason to be: " + p.Quirk
 	case p.Unsure && !p.Fits:
 		return ""
 	case s.Fits && !p.Fits:
@@ -94,8 +94,9 @@ func disagreement(r *Result) string {
 	return ""
 }
 
-// unsure says whether kube-scheduler may itself come to different answers: it looks up what a device maps to by the names of
-// its pool and its own alone, and takes the first that it finds, in no order.
+// unsure says whether kube-scheduler may itself come to different answers. It looks up what a device maps to by the names of
+// its pool and its own alone, and takes the first that it finds, in no order. And of two classes for one extended resource it
+// may or may not know the one that it prefers less by that one's own name as well, as it saw them.
 func unsure(w *world.World) bool {
 	type name struct{ pool, device string }
 	seen := map[name]map[corev1.ResourceName]resourcev1.NodeAllocatableResourceMapping{}
@@ -108,6 +109,15 @@ func unsure(w *world.World) bool {
 				return true
 			}
 			seen[n] = d.NodeAllocatableResourceMappings
+		}
+	}
+	serves := map[string]bool{}
+	for _, c := range w.Classes {
+		if name := c.Spec.ExtendedResourceName; name != nil {
+			if serves[*name] {
+				return true
+			}
+			serves[*name] = true
 		}
 	}
 	return false

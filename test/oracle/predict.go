@@ -51,9 +51,9 @@ func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, 
 	}
 	prediction := p.decider.Predict(ctx, book.Snapshot(), w.Node, incoming)
 	if !prediction.Fits {
-		return world.Answer{Why: fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message), Unsure: prediction.Unsure}, nil
+		return world.Answer{Why: fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message), Unsure: prediction.Unsure, Quirk: prediction.Quirk}, nil
 	}
-	a := world.Answer{Fits: true, Devices: map[string][]string{}, Unsure: prediction.Unsure}
+	a := world.Answer{Fits: true, Devices: map[string][]string{}, Unsure: prediction.Unsure, Quirk: prediction.Quirk}
 	for use, allocation := range prediction.Allocations {
 		a.Devices[names[use]] = world.Given(allocation)
 	}

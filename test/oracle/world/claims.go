@@ -187,7 +187,7 @@ func (m *maker) counted(d *driver) int {
 		}
 	}
 	if m.chance(15) {
-		return max(1, free-m.IntN(2))
+		return min(4, max(1, free-m.IntN(2))) // more than that can take ages
 	}
 	return pick(m, 1, 1, 1, 1, 1, 2)
 }

@@ -64,6 +64,8 @@ type Answer struct {
 	Mapped map[corev1.ResourceName]int64
 	// Unsure is true for a prediction that kube-scheduler may come to another answer each time; Fits is true where each is.
 	Unsure bool
+	// Quirk says where kube-scheduler counts otherwise than it is, of a prediction.
+	Quirk string
 	// Error is what kept the question from being answered; empty where it was.
 	Error string
 }
