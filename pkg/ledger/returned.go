@@ -11,7 +11,7 @@ import (
 // the node. s is unchanged.
 func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
-		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots)}, true)
+		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots), Placement: holder}, true)
 	}, func(dev *Device) {
 		dev.Holders = slices.DeleteFunc(slices.Clone(dev.Holders), func(h Holder) bool { return h.UID == holder })
 	})
