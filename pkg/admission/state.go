@@ -82,3 +82,9 @@ func NodeState(n *ledger.Node) (DeviceState, string) {
 	}
 	return DeviceFree, ""
 }
+
+// Plugged returns the devices of a node that its device plugin serves as well, with the extended resource that it lists them
+// as: plugin and pool are the same hardware, and it lends by the plugin alone. Nil for none.
+func (d *Decider) Plugged(s *ledger.Snapshot, n *ledger.Node) map[*ledger.Device]corev1.ResourceName {
+	return d.plugged(s, n)
+}

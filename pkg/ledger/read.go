@@ -217,3 +217,16 @@ func (e *Export) accounts() map[string][]byte {
 	}
 	return out
 }
+
+// Write writes an export as it was read.
+func (e *Export) Write(w io.Writer) error {
+	if _, err := w.Write(bytesOf(e.Header)); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	for i := range e.Entries {
+		if _, err := w.Write(append(slices.Clip(e.Entries[i].Raw), '\n')); err != nil {
+			return fmt.Errorf("write line: %w", err)
+		}
+	}
+	return nil
+}
