@@ -17,6 +17,9 @@ type Metrics struct {
 	Releases prometheus.Counter
 	// Replacements counts slots that were placed anew before their pod was released, by reason.
 	Replacements *prometheus.CounterVec
+	// Conflicts counts decisions that were not written because what they touch had changed since their snapshot, by what would
+	// have been written: Promise or Replacement.
+	Conflicts *prometheus.CounterVec
 	// Evictions counts Workloads that Plimsoll evicted, by reason.
 	Evictions *prometheus.CounterVec
 	// Divergences counts pods that got other devices or another node than promised.
@@ -55,6 +58,9 @@ func New(r prometheus.Registerer) *Metrics {
 			Name: "plimsoll_releases_total", Help: "Pods whose placement gate was removed."}),
 		Replacements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_replaced_slots_total", Help: "Slots that were placed anew before their pod was released, by reason."}, []string{"reason"}),
+		Conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_reservation_conflicts_total",
+			Help: "Decisions made anew because what they touch had changed since their snapshot, by what would have been written: Promise, Replacement."}, []string{"write"}),
 		Evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_evictions_total", Help: "Workloads that Plimsoll evicted, by reason."}, []string{"reason"}),
 		Divergences: prometheus.NewCounter(prometheus.CounterOpts{
@@ -76,7 +82,7 @@ func New(r prometheus.Registerer) *Metrics {
 		LedgerVersion: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "plimsoll_ledger_version", Help: "Version of the ledger, counted since the process started."}),
 	}
-	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Evictions,
+	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Conflicts, m.Evictions,
 		m.Divergences, m.Offers, m.Promises, m.Fallbacks, m.WaitSeconds, m.Waiting, m.PriorityInverted, m.ManagedWorkloads, m.LedgerVersion)
 	return m
 }

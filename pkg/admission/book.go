@@ -62,7 +62,7 @@ func (w *windows) back(t time.Time, b book) bool {
 
 // usable says whether a device can be given in a book, taints aside.
 func (w *windows) usable(d *ledger.Device, b book) bool {
-	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
+	if neverLent(d) != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
 		return false
 	}
 	switch b {
@@ -74,6 +74,19 @@ func (w *windows) usable(d *ledger.Device, b book) bool {
 		return !w.overdue(d) && !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed && !h.Freeing })
 	}
 	return true
+}
+
+// neverLent says why a device is not lent, whatever becomes free; empty where it can be.
+func neverLent(d *ledger.Device) string {
+	switch {
+	case d.Unusable != "":
+		return d.Unusable
+	case len(d.Spec.ConsumesCounters) > 0:
+		return "it draws on shared counters, which are not lent yet"
+	case d.Multiple():
+		return "it allows multiple allocations, which are not lent yet"
+	}
+	return ""
 }
 
 // overdue says that a device is held by what should have ended longer ago than that is waited for.

@@ -40,8 +40,8 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 			case f.spans != "":
 			case !slices.Contains(f.devices, dev):
 				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s, which is not of the flavor: the scheduler might give that", f.node.Name, class.Name, name, dev.ID.Device)
-			case dev.Unusable != "":
-				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s: %s", f.node.Name, class.Name, name, dev.ID.Device, dev.Unusable)
+			case neverLent(dev) != "":
+				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s: %s", f.node.Name, class.Name, name, dev.ID.Device, neverLent(dev))
 			default:
 				w.matching = append(w.matching, dev)
 			}

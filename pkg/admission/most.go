@@ -298,8 +298,8 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			plugin = listed
 		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
 			lost, lostAs = lost+1, lostReason(n.node, dev)
-		case dev.Unusable != "":
-			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
+		case neverLent(dev) != "":
+			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, neverLent(dev))
 		case n.overdue(dev) && b != emptyHealthy:
 			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
 		case !n.usable(dev, b) && b == managedGone:

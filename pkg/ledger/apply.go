@@ -2,10 +2,10 @@ package ledger
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,6 +24,7 @@ func (b *Book) applyNode(o Observation) bool {
 		if b.nodeByName[old.Node.Name] == o.Ref.UID {
 			b.depart(old.Node.Name, o.At)
 		}
+		delete(b.agents, old.Node.Name)
 		delete(b.nodes, o.Ref.UID)
 		delete(b.firstSeen, o.Ref.UID)
 		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
@@ -64,7 +65,7 @@ func sameNode(a, c *Observation) bool {
 		apiequality.Semantic.DeepEqual(a.Node.Status.Allocatable, c.Node.Status.Allocatable)
 }
 
-func (b *Book) applyPod(uid types.UID, p *Pod) bool {
+func (b *Book) applyPod(uid types.UID, p *Pod, at time.Time) bool {
 	old := b.pods[uid]
 	if old != nil && p != nil && reflect.DeepEqual(old, p) {
 		return false
@@ -77,6 +78,7 @@ func (b *Book) applyPod(uid types.UID, p *Pod) bool {
 		unlink(b.podsOf, old.Owner, uid)
 		b.touchPlace(old.place())
 	}
+	b.agentChanged(uid, old, p, at)
 	if p == nil {
 		delete(b.pods, uid)
 	} else {
@@ -91,41 +93,38 @@ func (b *Book) applyPod(uid types.UID, p *Pod) bool {
 	return true
 }
 
-func (b *Book) applySlice(uid types.UID, s *resourcev1.ResourceSlice, at time.Time) bool {
+func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 	old := b.slices[uid]
-	if old == nil && s == nil {
+	if old == nil && o.Slice == nil {
 		return false
 	}
-	if old != nil && s != nil && apiequality.Semantic.DeepEqual(old.Spec, s.Spec) {
-		b.slices[uid] = s
+	if old != nil && o.Slice != nil && apiequality.Semantic.DeepEqual(old.Spec, o.Slice.Spec) && reflect.DeepEqual(old.published, o.Mappings) {
+		old.ResourceSlice = o.Slice
 		return false
 	}
 	if old != nil {
-		unlink(b.slicesOn, sliceNode(old), uid)
-		unlink(b.slicesOf, pool{old.Spec.Driver, old.Spec.Pool.Name}, uid)
-		b.touch(sliceNode(old))
+		b.touchSlice(old)
+		unlink(b.slicesOn, old.home(), uid)
+		unlink(b.slicesOf, old.pool(), uid)
+		delete(b.wide, uid)
 		delete(b.slices, uid)
+		b.touchSlice(old)
 	}
-	if s != nil {
+	if o.Slice != nil {
+		s := newSlice(o.Slice, o.Mappings)
 		b.slices[uid] = s
-		link(b.slicesOn, sliceNode(s), uid)
-		link(b.slicesOf, pool{s.Spec.Driver, s.Spec.Pool.Name}, uid)
-		b.touch(sliceNode(s))
-	}
-	for _, x := range []*resourcev1.ResourceSlice{old, s} {
-		if x != nil {
-			b.remember(lossKey{pool{x.Spec.Driver, x.Spec.Pool.Name}, sliceNode(x)}, at)
+		link(b.slicesOn, s.home(), uid)
+		link(b.slicesOf, s.pool(), uid)
+		if s.wide() {
+			b.wide[uid] = struct{}{}
 		}
+		b.touchSlice(s)
+		b.published(s, o.At)
+	}
+	if old != nil {
+		b.published(old, o.At)
 	}
 	return true
-}
-
-// sliceNode returns the node whose devices a slice lists. Slices for several nodes belong to none yet.
-func sliceNode(s *resourcev1.ResourceSlice) string {
-	if s.Spec.NodeName == nil {
-		return ""
-	}
-	return *s.Spec.NodeName
 }
 
 func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
@@ -141,7 +140,9 @@ func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
 		for _, d := range old.devices() {
 			unlink(b.claimsOf, d, uid)
 		}
-		unlink(b.claimOfPod, old.Pod, uid)
+		for _, pod := range old.pods() {
+			unlink(b.claimOfPod, pod, uid)
+		}
 		delete(b.claims, uid)
 	}
 	if c != nil {
@@ -149,7 +150,9 @@ func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
 		for _, d := range c.devices() {
 			link(b.claimsOf, d, uid)
 		}
-		link(b.claimOfPod, c.Pod, uid)
+		for _, pod := range c.pods() {
+			link(b.claimOfPod, pod, uid)
+		}
 		b.touchClaim(c)
 	}
 	return true
@@ -157,21 +160,39 @@ func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
 
 // devices returns the devices that a claim holds or, once its pod is released, would hold.
 func (c *Claim) devices() []DeviceID {
-	if c.Allocated != nil {
+	if c.Allocated == nil {
+		return c.Promised
+	}
+	if len(c.Shares) == 0 {
 		return c.Allocated
 	}
-	return c.Promised
+	all := slices.Clone(c.Allocated)
+	for i := range c.Shares {
+		all = append(all, c.Shares[i].Device)
+	}
+	return all
 }
 
-// touchClaim marks the nodes of a claim's devices: those whose slices list the devices' pools. A pool that is not
-// known yet marks its node when its slice comes.
+// pods returns the pods that own a claim or use it.
+func (c *Claim) pods() []types.UID {
+	if c.Pod == "" {
+		return c.Pods
+	}
+	return []types.UID{c.Pod}
+}
+
+// touchClaim marks the nodes of a claim's devices, those whose slices list the devices' pools, and those of its pods. A pool
+// that is not known yet marks its nodes when its slice comes.
 func (b *Book) touchClaim(c *Claim) {
 	if c == nil {
 		return
 	}
 	for _, d := range c.devices() {
-		for uid := range b.slicesOf[pool{d.Driver, d.Pool}] {
-			b.touch(sliceNode(b.slices[uid]))
+		b.touchPool(pool{d.Driver, d.Pool})
+	}
+	for _, uid := range c.pods() {
+		if p := b.pods[uid]; p != nil {
+			b.touchPlace(p.place())
 		}
 	}
 }
@@ -207,6 +228,10 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 			unlink(b.promisedOn, node, uid)
 			b.touch(node)
 		}
+		for id := range placementPools(old.Spec) {
+			unlink(b.promisedIn, id, uid)
+			b.touchPool(id)
+		}
 		unlink(b.placedFor, old.Spec.Key.WorkloadUID, uid)
 		delete(b.placements, uid)
 	}
@@ -215,6 +240,10 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 		for _, node := range placementNodes(p.Spec) {
 			link(b.promisedOn, node, uid)
 			b.touch(node)
+		}
+		for id := range placementPools(p.Spec) {
+			link(b.promisedIn, id, uid)
+			b.touchPool(id)
 		}
 		link(b.placedFor, p.Spec.Key.WorkloadUID, uid)
 	}
@@ -229,6 +258,55 @@ func placementNodes(s *v1alpha1.PlacementSpec) []string {
 		}
 	}
 	return names
+}
+
+// placementPools returns the pools of the devices that a promise names.
+func placementPools(s *v1alpha1.PlacementSpec) map[pool]struct{} {
+	pools := map[pool]struct{}{}
+	for _, ps := range s.PodSets {
+		for _, n := range ps.Nodes {
+			for _, r := range n.Requests {
+				for _, name := range r.Devices {
+					if id, err := ParseDeviceID(name); err == nil {
+						pools[pool{id.Driver, id.Pool}] = struct{}{}
+					}
+				}
+			}
+		}
+	}
+	return pools
+}
+
+func (b *Book) applyTaintRule(uid types.UID, r *TaintRule) bool {
+	old := b.rules[uid]
+	if old == nil && r == nil || old != nil && r != nil && apiequality.Semantic.DeepEqual(old, r) {
+		return false
+	}
+	if r == nil {
+		delete(b.rules, uid)
+	} else {
+		b.rules[uid] = r
+	}
+	for _, o := range b.nodes { // rules are few and change seldom
+		b.touch(o.Node.Name)
+	}
+	return true
+}
+
+func (b *Book) applyPodStatus(uid types.UID, st *PodStatus) bool {
+	old := b.statuses[uid]
+	if old == nil && st == nil || old != nil && st != nil && reflect.DeepEqual(old, st) {
+		return false
+	}
+	if st == nil {
+		delete(b.statuses, uid)
+	} else {
+		b.statuses[uid] = st
+	}
+	if p := b.pods[uid]; p != nil {
+		b.touchPlace(p.place())
+	}
+	return true
 }
 
 func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
@@ -256,6 +334,9 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	for p := range b.placedFor[uid] {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
+		}
+		for id := range placementPools(b.placements[p].Spec) {
+			b.touchPool(id)
 		}
 	}
 	return true

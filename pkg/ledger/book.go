@@ -46,7 +46,8 @@ type Book struct {
 	nodesAt    map[string]map[types.UID]struct{}
 	podsAt     map[place]map[types.UID]struct{}
 	podsOf     map[types.UID]map[types.UID]struct{}
-	slices     map[types.UID]*resourcev1.ResourceSlice
+	slices     map[types.UID]*slice
+	wide       map[types.UID]struct{}
 	slicesOn   map[string]map[types.UID]struct{}
 	slicesOf   map[pool]map[types.UID]struct{}
 	claims     map[types.UID]*Claim
@@ -55,10 +56,17 @@ type Book struct {
 	classes    map[string]*resourcev1.DeviceClass
 	placements map[types.UID]*Placement
 	promisedOn map[string]map[types.UID]struct{}
+	promisedIn map[pool]map[types.UID]struct{}
+	rules      map[types.UID]*TaintRule
+	statuses   map[types.UID]*PodStatus
 	workloads  map[types.UID]*Workload
 	byOwner    map[ownerKey]types.UID
 	placedFor  map[types.UID]map[types.UID]struct{}
 
+	// highest is the newest generation that each pool had while slices of it were left.
+	highest map[lossKey]int64
+	// agents is what was seen of pods that no Workload made, by node: their history.
+	agents map[string]*agents
 	// memory holds pools as they were when they were last complete; lostOn those of them, by node, that are not now.
 	memory map[lossKey]*remembered
 	lostOn map[string]map[lossKey]struct{}
@@ -99,7 +107,8 @@ func New() *Book {
 		nodesAt:    map[string]map[types.UID]struct{}{},
 		podsAt:     map[place]map[types.UID]struct{}{},
 		podsOf:     map[types.UID]map[types.UID]struct{}{},
-		slices:     map[types.UID]*resourcev1.ResourceSlice{},
+		slices:     map[types.UID]*slice{},
+		wide:       map[types.UID]struct{}{},
 		slicesOn:   map[string]map[types.UID]struct{}{},
 		slicesOf:   map[pool]map[types.UID]struct{}{},
 		claims:     map[types.UID]*Claim{},
@@ -108,9 +117,14 @@ func New() *Book {
 		classes:    map[string]*resourcev1.DeviceClass{},
 		placements: map[types.UID]*Placement{},
 		promisedOn: map[string]map[types.UID]struct{}{},
+		promisedIn: map[pool]map[types.UID]struct{}{},
+		rules:      map[types.UID]*TaintRule{},
+		statuses:   map[types.UID]*PodStatus{},
 		workloads:  map[types.UID]*Workload{},
 		byOwner:    map[ownerKey]types.UID{},
 		placedFor:  map[types.UID]map[types.UID]struct{}{},
+		highest:    map[lossKey]int64{},
+		agents:     map[string]*agents{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		departed:   map[string]*Node{},
@@ -143,9 +157,9 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	case KindNode:
 		touched = b.applyNode(o)
 	case KindPod:
-		touched = b.applyPod(o.Ref.UID, o.Pod)
+		touched = b.applyPod(o.Ref.UID, o.Pod, o.At)
 	case KindSlice:
-		touched = b.applySlice(o.Ref.UID, o.Slice, o.At)
+		touched = b.applySlice(o.Ref.UID, &o)
 	case KindClaim:
 		touched = b.applyClaim(o.Ref.UID, o.Claim)
 	case KindDeviceClass:
@@ -154,6 +168,10 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 		touched = b.applyPlacement(o.Ref.UID, o.Placement)
 	case KindWorkload:
 		touched = b.applyWorkload(o.Ref.UID, o.Workload)
+	case KindTaintRule:
+		touched = b.applyTaintRule(o.Ref.UID, o.TaintRule)
+	case KindPodStatus:
+		touched = b.applyPodStatus(o.Ref.UID, o.PodStatus)
 	}
 	if touched {
 		b.version++

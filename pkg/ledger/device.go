@@ -67,6 +67,10 @@ type Holder struct {
 	Freeing bool
 	// Until is when a holder that is freeing is no longer waited for; zero for no such time.
 	Until time.Time
+	// at is the node for whose pods it holds the device; empty where that is not known. bound says that its pod is on the
+	// node, whose requests hold what the device maps to.
+	at    string
+	bound bool
 }
 
 // freeingGrace is how long past its pod's deletionTimestamp a holder that is freeing is waited for.
@@ -90,13 +94,17 @@ type Device struct {
 	Lost time.Time
 	// Taints are those that its slice lists and those of the rules that select it; owned by the book.
 	Taints []resourcev1.DeviceTaint
+	// Inherited are the taints of the card that it is a part of, which kube-scheduler does not see in it.
+	Inherited []resourcev1.DeviceTaint
 	// Mappings says what it takes of its node's own resources; nil for nothing.
 	Mappings *Mappings
 	// Wide is true for a device that other nodes may use as well: it is in their accounts too.
 	Wide bool
-	// Cover names the device of the same card that is held, so that this one must not be given: the whole card for its parts, a
-	// part for the whole card. Empty for none. Devices that draw on counters are told apart by those instead.
+	// Cover names the device that holds the whole card that this one is a part of, so that this one must not be given. Empty
+	// for none. Cards whose parts draw on counters are told by those instead.
 	Cover string
+	// whole is the card of which it is a part without counters.
+	whole DeviceID
 	// Unusable says in a few words why the device is never lent as it is; empty for one that can be.
 	Unusable string
 }
@@ -109,19 +117,41 @@ func (d *Device) Multiple() bool {
 // Free says that nothing holds the device.
 func (d *Device) Free() bool { return len(d.Holders) == 0 }
 
-// unusable returns why a device cannot be lent by this version of the ledger, or "".
-func unusable(d *resourcev1.Device) string {
-	switch {
-	case len(d.ConsumesCounters) > 0:
-		return "it draws on shared counters, which are not supported yet"
-	case d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations:
-		return "it allows multiple allocations, which is not supported yet"
-	case len(d.BindingConditions) > 0:
-		return "it has binding conditions, which are not supported yet"
-	case len(d.NodeAllocatableResourceMappings) > 0:
-		return "it maps node allocatable resources, which is not supported yet"
-	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
-		return "its slice selects nodes per device, which is not supported yet"
+// Left says whether a device that allows several allocations has so much left of its capacities beside those of its holders
+// that count; for any other device whether none of them counts.
+func (d *Device) Left(want Consumption, counts func(*Holder) bool) bool {
+	if !d.Multiple() {
+		for i := range d.Holders {
+			if counts(&d.Holders[i]) {
+				return false
+			}
+		}
+		return true
 	}
-	return ""
+	used := Consumption{}
+	for i := range d.Holders {
+		if counts(&d.Holders[i]) {
+			used.Add(d.Holders[i].Consumed)
+		}
+	}
+	return Takes(d.Spec, used, want)
+}
+
+// capacity is all that a device has of its capacities.
+func (d *Device) capacity() Consumption {
+	c := make(Consumption, len(d.Spec.Capacity))
+	for name, x := range d.Spec.Capacity {
+		c[name] = x.Value
+	}
+	return c
+}
+
+// Zone returns the NUMA zone that a device says it belongs to; false where it says none, or several.
+func (d *Device) Zone() (int64, bool) {
+	for _, name := range []resourcev1.QualifiedName{"resource.kubernetes.io/numaNode", "numaNode", resourcev1.QualifiedName(d.ID.Driver) + "/numaNode"} {
+		if a, ok := d.Spec.Attributes[name]; ok && a.IntValue != nil && *a.IntValue >= 0 {
+			return *a.IntValue, true
+		}
+	}
+	return 0, false
 }

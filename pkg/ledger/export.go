@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // ExportFormat is the format of an export. A later one that cannot be read as this one has another name.
@@ -125,36 +124,34 @@ func (s *Snapshot) lines() iter.Seq2[string, Line] {
 	}
 }
 
-// lines gives the accounts of one node.
+// lines gives the accounts of one node: what is listed now, whatever was before.
 func (n *Node) lines(yield func(string, Line) bool) {
+	n = n.asListed()
 	ok := yield(lineNode, n.line())
 	for _, u := range n.uses() {
 		ok = ok && yield(lineUse, u)
 	}
 	for i := range n.Pools {
 		p := &n.Pools[i]
-		l := &PoolLine{present: present{linePool}, Node: n.Name, Driver: p.Driver, Pool: p.Name, Generation: p.Generation, State: p.State, Slices: []string{}}
+		l := &PoolLine{present: present{linePool}, Node: n.Name, Driver: p.Driver, Pool: p.Name, Generation: p.Generation, State: p.listedAs(), Wide: p.Wide, Problem: p.Problem, Slices: []string{}}
 		for _, s := range p.Slices {
 			l.Slices = append(l.Slices, s.Name)
 		}
 		ok = ok && yield(linePool, l)
 	}
-	for i := range n.Devices {
-		d := &n.Devices[i]
-		ok = ok && yield(lineDevice, &DeviceLine{present{lineDevice}, n.placeOf(d.ID), stateOf(d)})
+	for _, l := range n.listed() {
+		ok = ok && yield(lineDevice, l)
 	}
 	for _, l := range n.shown() {
 		ok = ok && yield(lineShown, l)
 	}
-	for i := range n.Counters {
-		c := &n.Counters[i]
+	for _, c := range n.Counters() {
 		ok = ok && yield(lineCounter, &CounterLine{present{lineCounter}, n.Name, c.Driver, c.Pool, c.Set, c.Name, exact(c.Total), exact(c.Used)})
 	}
-	for i := range n.Zones {
-		z := &n.Zones[i]
+	for _, z := range n.Zones() {
 		ok = ok && yield(lineZone, &ZoneLine{present{lineZone}, n.Name, z.Number, z.Devices, z.FreeDevices, z.Allocatable.filled(), z.Free.filled()})
 	}
-	for _, f := range n.Flags {
+	for _, f := range n.Flags() {
 		ok = ok && yield(lineFlag, &FlagLine{present{lineFlag}, n.Name, f.Reason, f.Object, f.Message})
 	}
 	for i := range n.Agents {
@@ -163,8 +160,36 @@ func (n *Node) lines(yield func(string, Line) bool) {
 	}
 }
 
+// asListed returns a node as one that was never seen before would be: what its pools were makes no difference.
+func (n *Node) asListed() *Node {
+	if len(n.Withheld) == 0 && len(n.Lost) == 0 {
+		return n
+	}
+	c := *n
+	c.Devices, c.Withheld, c.Lost = n.Listed(), nil, nil
+	return &c
+}
+
+// listed are the devices of pools that lend. One that a slice lists twice is there once.
+func (n *Node) listed() []*DeviceLine {
+	out := make([]*DeviceLine, 0, len(n.Devices))
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		out = append(out, &DeviceLine{present{lineDevice}, n.placeOf(d.ID), stateOf(d)})
+	}
+	slices.SortStableFunc(out, func(a, b *DeviceLine) int {
+		return cmp.Or(compareDeviceIDs(a.id(), b.id()), cmp.Compare(a.Slice, b.Slice))
+	})
+	return slices.CompactFunc(out, func(a, b *DeviceLine) bool { return a.Key() == b.Key() })
+}
+
 // history gives what was with one node.
 func (n *Node) history(yield func(string, Line) bool) {
+	for i := range n.Pools {
+		if p := &n.Pools[i]; p.State == PoolRegressed && !yield(lineRegressed, &RegressedLine{past{lineRegressed}, n.Name, p.Driver, p.Name}) {
+			return
+		}
+	}
 	ok := n.NotReadySince.IsZero() || yield(lineNotReady, &NotReadyLine{past{lineNotReady}, n.Name, n.NotReadySince.UTC()})
 	for i := range n.Lost {
 		d := &n.Lost[i]
@@ -233,7 +258,7 @@ func (n *Node) shown() []*ShownLine {
 	var out []*ShownLine
 	for i := range n.Pools {
 		p := &n.Pools[i]
-		if p.State == PoolFresh {
+		if p.listedAs() == PoolFresh {
 			continue
 		}
 		for _, s := range p.Slices {
@@ -246,17 +271,11 @@ func (n *Node) shown() []*ShownLine {
 	slices.SortStableFunc(out, func(a, b *ShownLine) int {
 		return cmp.Or(compareDeviceIDs(a.id(), b.id()), cmp.Compare(a.Slice, b.Slice))
 	})
-	return out
+	return slices.CompactFunc(out, func(a, b *ShownLine) bool { return a.Key() == b.Key() })
 }
 
 func stateOf(d *Device) deviceState {
-	s := deviceState{Unusable: d.Unusable, Wide: d.Wide, Cover: d.Cover, Slice: d.Slice.Name, Spec: exactSpec(d.Spec)}
-	for _, t := range d.Taints {
-		s.Taints = append(s.Taints, DeviceTaint{t.Key, t.Value, t.Effect})
-	}
-	slices.SortFunc(s.Taints, func(a, b DeviceTaint) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect), cmp.Compare(a.Value, b.Value))
-	})
+	s := deviceState{Unusable: d.Unusable, Wide: d.Wide, Cover: d.Cover, Slice: d.Slice.Name, Spec: exactSpec(d.Spec), Taints: taintLines(d.Taints), Inherited: taintLines(d.Inherited)}
 	if d.Mappings != nil {
 		s.Mappings = &MappingsLine{Rules: d.Mappings.Rules, Problem: d.Mappings.Problem}
 		for i := range d.Mappings.List {
@@ -271,6 +290,17 @@ func stateOf(d *Device) deviceState {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Share, b.Share), cmp.Compare(a.Resource, b.Resource))
 	})
 	return s
+}
+
+func taintLines(list []resourcev1.DeviceTaint) []DeviceTaint {
+	var out []DeviceTaint
+	for _, t := range list {
+		out = append(out, DeviceTaint{t.Key, t.Value, t.Effect})
+	}
+	slices.SortFunc(out, func(a, b DeviceTaint) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect), cmp.Compare(a.Value, b.Value))
+	})
+	return out
 }
 
 func holderLine(h *Holder) HolderLine {
@@ -330,6 +360,3 @@ func exactSpec(d *resourcev1.Device) *resourcev1.Device {
 	}
 	return &c
 }
-
-// uid gives a slice of an export an identity of its own.
-func uid(node, slice string) types.UID { return types.UID(node + "/" + slice) }

@@ -22,20 +22,21 @@ type Line interface {
 
 // The values of a line's field kind, in the order in which they follow each other.
 const (
-	lineClass    = "class"
-	lineNode     = "node"
-	lineUse      = "use"
-	linePool     = "pool"
-	lineDevice   = "device"
-	lineShown    = "shown"
-	lineCounter  = "counter"
-	lineZone     = "zone"
-	lineFlag     = "flag"
-	lineAgent    = "agent"
-	lineNotReady = "not-ready"
-	lineLost     = "lost"
-	lineGone     = "agent-gone"
-	lineDeparted = "departed"
+	lineClass     = "class"
+	lineNode      = "node"
+	lineUse       = "use"
+	linePool      = "pool"
+	lineDevice    = "device"
+	lineShown     = "shown"
+	lineCounter   = "counter"
+	lineZone      = "zone"
+	lineFlag      = "flag"
+	lineAgent     = "agent"
+	lineRegressed = "regressed"
+	lineNotReady  = "not-ready"
+	lineLost      = "lost"
+	lineGone      = "agent-gone"
+	lineDeparted  = "departed"
 )
 
 // present is what all lines about the present have in common.
@@ -129,7 +130,12 @@ type PoolLine struct {
 	Pool       string    `json:"pool"`
 	Generation int64     `json:"generation"`
 	State      PoolState `json:"state"`
-	Slices     []string  `json:"slices"`
+	// Wide is true where slices of it are for more than this node.
+	Wide bool `json:"wide,omitempty"`
+	// Problem says why it is Impossible.
+	Problem string `json:"problem,omitempty"`
+	// Slices are the names of those of the generation that concern the node.
+	Slices []string `json:"slices"`
 }
 
 // Key returns the name of what the line is about.
@@ -159,7 +165,7 @@ type DeviceLine struct {
 }
 
 // Key returns the name of what the line is about.
-func (l *DeviceLine) Key() string { return l.key(lineDevice) }
+func (l *DeviceLine) Key() string { return l.key(lineDevice) + " of " + l.Slice }
 
 // deviceState is what is known of a device.
 type deviceState struct {
@@ -167,8 +173,10 @@ type deviceState struct {
 	Wide     bool          `json:"wide,omitempty"`
 	Cover    string        `json:"cover,omitempty"`
 	Taints   []DeviceTaint `json:"taints,omitempty"`
-	Mappings *MappingsLine `json:"mappings,omitempty"`
-	Holders  []HolderLine  `json:"holders,omitempty"`
+	// Inherited are the taints of the card that it is a part of.
+	Inherited []DeviceTaint `json:"inherited,omitempty"`
+	Mappings  *MappingsLine `json:"mappings,omitempty"`
+	Holders   []HolderLine  `json:"holders,omitempty"`
 	// Slice is the slice that lists it.
 	Slice string `json:"slice"`
 	// Spec is the device as its slice lists it, without the taints.
@@ -290,6 +298,20 @@ func (a *agentState) key(kind string) string {
 	return kind + " " + a.Node + " " + a.Namespace + "/" + a.Name
 }
 
+// RegressedLine is a pool whose newest generation was taken back while slices of an older one are left: it lends nothing,
+// though its devices are listed.
+type RegressedLine struct {
+	past
+	Node   string `json:"node"`
+	Driver string `json:"driver"`
+	Pool   string `json:"pool"`
+}
+
+// Key returns the name of what the line is about.
+func (l *RegressedLine) Key() string {
+	return fmt.Sprintf("%s %s %s/%s", lineRegressed, l.Node, l.Driver, l.Pool)
+}
+
 // NotReadyLine says since when a node is not Ready.
 type NotReadyLine struct {
 	past
@@ -309,7 +331,7 @@ type LostLine struct {
 }
 
 // Key returns the name of what the line is about.
-func (l *LostLine) Key() string { return l.key(lineLost) }
+func (l *LostLine) Key() string { return l.key(lineLost) + " of " + l.Slice }
 
 // GoneLine is such a pod that is not there any more.
 type GoneLine struct {

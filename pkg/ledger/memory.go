@@ -3,8 +3,6 @@ package ledger
 import (
 	"slices"
 	"time"
-
-	resourcev1 "k8s.io/api/resource/v1"
 )
 
 // lossKey names a pool on one node.
@@ -15,25 +13,60 @@ type lossKey struct {
 
 // remembered is a pool as it was when it was last complete.
 type remembered struct {
-	slices []*resourcev1.ResourceSlice
+	slices []*slice
 	// lost is when it ceased to be complete; zero while it is.
 	lost time.Time
 	gone bool
 }
 
+// published notes what the coming or going of a slice means for its pool: its newest generation, and whether it is complete.
+func (b *Book) published(s *slice, at time.Time) {
+	id := lossKey{s.pool(), s.home()}
+	left := false
+	for uid := range b.slicesOf[id.pool] {
+		if x := b.slices[uid]; x.home() == id.node {
+			left = true
+			b.highest[id] = max(b.highest[id], x.Spec.Pool.Generation)
+		}
+	}
+	if !left {
+		delete(b.highest, id) // a pool that was empty starts again, as drivers do
+	}
+	b.remember(id, at)
+}
+
+// regressed says whether a pool's newest generation was taken back while slices of an older one are left.
+func (b *Book) regressed(id lossKey, generation int64) bool { return b.highest[id] > generation }
+
+// complete returns the slices of a pool if all of its newest generation are there; nil otherwise.
+func (b *Book) complete(id lossKey) []*slice {
+	if id.node == "" {
+		list, whole := b.whole(id.pool)
+		if !whole || b.regressed(id, list[0].Spec.Pool.Generation) {
+			return nil
+		}
+		return list
+	}
+	p := b.newest(id.pool, b.nodes[b.nodeByName[id.node]].Node)
+	if p == nil || p.State != PoolFresh || b.regressed(id, p.Generation) {
+		return nil
+	}
+	return p.list
+}
+
 // remember keeps what a pool lists while it is complete, and notes when it ceased to be. What was lost counts since the
 // first loss: a driver that republishes slice by slice does not start the time anew.
 func (b *Book) remember(id lossKey, at time.Time) {
-	if id.node == "" || b.nodeByName[id.node] == "" {
+	if id.node != "" && b.nodeByName[id.node] == "" {
 		return // what a node that is not there lists is taken in when it comes
 	}
-	p, m := b.newest(id.pool, id.node), b.memory[id]
+	list, m := b.complete(id), b.memory[id]
 	switch {
-	case p != nil && p.State == PoolFresh:
+	case list != nil:
 		if m != nil && m.gone {
 			b.dropLost(id)
 		}
-		b.memory[id] = &remembered{slices: p.Slices}
+		b.memory[id] = &remembered{slices: list}
 	case m != nil && !m.gone:
 		m.lost, m.gone = at, true
 		if b.lostOn[id.node] == nil {
@@ -60,7 +93,7 @@ func (b *Book) depart(name string, at time.Time) {
 		for i := range lost {
 			lost[i].Lost = at
 		}
-		n.Devices, n.Lost, n.Pools, n.Ready, n.NotReadySince = nil, lost, nil, false, time.Time{}
+		n.Devices, n.Withheld, n.Elsewhere, n.Lost, n.Pools, n.Ready, n.NotReadySince = nil, nil, nil, lost, nil, false, time.Time{}
 		b.departed[name], b.lentDeparted = n, nil
 		b.departures = append(b.departures, name)
 		if len(b.departures) > departedNodes {
@@ -85,6 +118,6 @@ func (b *Book) arrive(name string) {
 	b.departures = slices.DeleteFunc(b.departures, func(n string) bool { return n == name })
 	for uid := range b.slicesOn[name] {
 		s := b.slices[uid]
-		b.remember(lossKey{pool{s.Spec.Driver, s.Spec.Pool.Name}, name}, time.Time{})
+		b.remember(lossKey{s.pool(), name}, time.Time{})
 	}
 }

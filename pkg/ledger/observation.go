@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -139,9 +138,6 @@ type Share struct {
 	// Consumed is what it takes of each capacity of the device; nil for nothing.
 	Consumed Consumption
 }
-
-// Consumption is what is taken of a device's capacities.
-type Consumption map[resourcev1.QualifiedName]resource.Quantity
 
 // Placement is what the book needs of a Placement that promises anything. A withdrawn one is observed as gone.
 type Placement struct {

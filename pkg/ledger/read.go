@@ -114,20 +114,21 @@ func (h *Header) holds(cut bool, digest string, counts map[string]int) error {
 
 // kinds makes an empty line of each kind.
 var kinds = map[string]func() Line{
-	lineClass:    func() Line { return &ClassLine{} },
-	lineNode:     func() Line { return &NodeLine{} },
-	lineUse:      func() Line { return &UseLine{} },
-	linePool:     func() Line { return &PoolLine{} },
-	lineDevice:   func() Line { return &DeviceLine{} },
-	lineShown:    func() Line { return &ShownLine{} },
-	lineCounter:  func() Line { return &CounterLine{} },
-	lineZone:     func() Line { return &ZoneLine{} },
-	lineFlag:     func() Line { return &FlagLine{} },
-	lineAgent:    func() Line { return &AgentLine{} },
-	lineNotReady: func() Line { return &NotReadyLine{} },
-	lineLost:     func() Line { return &LostLine{} },
-	lineGone:     func() Line { return &GoneLine{} },
-	lineDeparted: func() Line { return &DepartedLine{} },
+	lineClass:     func() Line { return &ClassLine{} },
+	lineNode:      func() Line { return &NodeLine{} },
+	lineUse:       func() Line { return &UseLine{} },
+	linePool:      func() Line { return &PoolLine{} },
+	lineDevice:    func() Line { return &DeviceLine{} },
+	lineShown:     func() Line { return &ShownLine{} },
+	lineCounter:   func() Line { return &CounterLine{} },
+	lineZone:      func() Line { return &ZoneLine{} },
+	lineFlag:      func() Line { return &FlagLine{} },
+	lineAgent:     func() Line { return &AgentLine{} },
+	lineRegressed: func() Line { return &RegressedLine{} },
+	lineNotReady:  func() Line { return &NotReadyLine{} },
+	lineLost:      func() Line { return &LostLine{} },
+	lineGone:      func() Line { return &GoneLine{} },
+	lineDeparted:  func() Line { return &DepartedLine{} },
 }
 
 // hostile finds numbers that take for ever to read as a quantity: with a large exponent, or very long.

@@ -8,10 +8,12 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot returns the accounts that were exported. Its Digest is the export's. Nodes have of their objects what is in the
-// export, and Departed is empty. Lines that do not belong together are an error.
+// Snapshot returns the devices, uses and pools that were exported. Nodes have of their objects, and slices of theirs, what is
+// in the export; what is worked out of the rest, as Counters, Zones and Flags are, is to be taken from the export's lines.
+// Departed is empty. Lines that do not belong together are an error.
 func (e *Export) Snapshot() (*Snapshot, error) {
 	b := &rebuilt{
 		Snapshot: &Snapshot{Version: e.Header.Version, at: map[string]int{}, classes: &Classes{map[string]*resourcev1.DeviceClass{}}},
@@ -40,6 +42,11 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 			if err := b.addPool(l); err != nil {
 				return nil, fmt.Errorf("%s: %w", quoted(l.Key()), err)
 			}
+		}
+	}
+	for i := range e.Entries {
+		if l, ok := e.Entries[i].Line.(*RegressedLine); ok {
+			b.withhold(l)
 		}
 	}
 	b.join()
@@ -87,7 +94,7 @@ func (b *rebuilt) add(line Line) error {
 			ObjectMeta: metav1.ObjectMeta{Name: l.Name, UID: l.UID, CreationTimestamp: metav1.NewTime(l.Created)}, Spec: l.Spec,
 		}
 		return nil
-	case *NodeLine, *DepartedLine:
+	case *NodeLine, *DepartedLine, *RegressedLine:
 		return nil
 	}
 	n := b.Node(nodeOf(line))
@@ -98,23 +105,17 @@ func (b *rebuilt) add(line Line) error {
 	case *UseLine:
 		n.Uses = append(n.Uses, Use{Workload: l.Workload, Placement: l.Placement, Requests: l.Requests, Times: 1, Freeing: l.Freeing, Until: l.Until})
 	case *DeviceLine:
-		d, err := b.device(&l.devicePlace, &l.deviceState)
+		d, err := b.device(&l.devicePlace, &l.deviceState, b.slice(&l.devicePlace, l.Slice, ""))
 		n.Devices = append(n.Devices, d)
 		return err
 	case *ShownLine:
-		return b.list(b.slice(&l.devicePlace, l.Slice), l.Spec, l.Device)
-	case *CounterLine:
-		return n.addCounter(l)
-	case *ZoneLine:
-		n.Zones = append(n.Zones, Zone{l.Number, l.Devices, l.FreeDevices, l.Allocatable, l.Free})
-	case *FlagLine:
-		n.Flags = append(n.Flags, Flag{l.Reason, l.Object, l.Message})
+		return b.list(b.slice(&l.devicePlace, l.Slice, ""), l.Spec, l.Device)
 	case *AgentLine:
 		n.Agents = append(n.Agents, Agent{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels, Serving: l.Serving})
 	case *NotReadyLine:
 		n.NotReadySince = l.Since
 	case *LostLine:
-		d, err := b.device(&l.devicePlace, &l.deviceState)
+		d, err := b.device(&l.devicePlace, &l.deviceState, b.slice(&l.devicePlace, l.Slice, "lost"))
 		d.Lost = l.At
 		n.Lost = append(n.Lost, d)
 		return err
@@ -151,39 +152,46 @@ func nodeOf(line Line) string {
 	return ""
 }
 
-func (n *Node) addCounter(l *CounterLine) error {
-	total, err := quantity(l.Total)
-	if err != nil {
-		return err
-	}
-	used, err := quantity(l.Used)
-	if err != nil {
-		return err
-	}
-	n.Counters = append(n.Counters, Counter{l.Driver, l.Pool, l.Set, l.Name, total, used})
-	return nil
-}
-
 func (b *rebuilt) addPool(l *PoolLine) error {
 	n := b.Node(l.Node)
 	if n == nil {
 		return fmt.Errorf("the export has no node %s", quoted(l.Node))
 	}
-	p := Pool{Driver: l.Driver, Name: l.Pool, Generation: l.Generation, State: l.State}
+	p := Pool{Driver: l.Driver, Name: l.Pool, Generation: l.Generation, State: l.State, Wide: l.Wide, Problem: l.Problem}
 	for _, name := range l.Slices {
-		p.Slices = append(p.Slices, b.slice(&devicePlace{Node: l.Node, Driver: l.Driver, Pool: l.Pool}, name))
+		p.Slices = append(p.Slices, b.slice(&devicePlace{Node: l.Node, Driver: l.Driver, Pool: l.Pool}, name, ""))
 	}
 	n.Pools = append(n.Pools, p)
 	return nil
 }
 
-// slice returns a slice of a pool on a node.
-func (b *rebuilt) slice(at *devicePlace, name string) *resourcev1.ResourceSlice {
-	key := fmt.Sprintf("%q %q %q %q", at.Node, at.Driver, at.Pool, name)
+// withhold has a pool lend nothing for what it was before.
+func (b *rebuilt) withhold(l *RegressedLine) {
+	n := b.Node(l.Node)
+	if n == nil {
+		return
+	}
+	of := func(driver, pool string) bool { return driver == l.Driver && pool == l.Pool }
+	for i := range n.Pools {
+		if of(n.Pools[i].Driver, n.Pools[i].Name) {
+			n.Pools[i].State = PoolRegressed
+		}
+	}
+	for i := range n.Devices {
+		if of(n.Devices[i].ID.Driver, n.Devices[i].ID.Pool) {
+			n.Withheld = append(n.Withheld, n.Devices[i])
+		}
+	}
+	n.Devices = slices.DeleteFunc(n.Devices, func(d Device) bool { return of(d.ID.Driver, d.ID.Pool) })
+}
+
+// slice returns a slice of a pool on a node; of one name there may be the one that is and the one that was.
+func (b *rebuilt) slice(at *devicePlace, name, was string) *resourcev1.ResourceSlice {
+	key := fmt.Sprintf("%s%q %q %q %q", was, at.Node, at.Driver, at.Pool, name)
 	s := b.slices[key]
 	if s == nil {
 		s = &resourcev1.ResourceSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid(at.Node, name)},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(key)},
 			Spec:       resourcev1.ResourceSliceSpec{Driver: at.Driver, NodeName: &at.Node, Pool: resourcev1.ResourcePool{Name: at.Pool}},
 		}
 		b.slices[key] = s
@@ -201,13 +209,11 @@ func (b *rebuilt) list(s *resourcev1.ResourceSlice, d *resourcev1.Device, name s
 }
 
 // device makes a device of its line. Its slice has it too, though Spec is set once all are there.
-func (b *rebuilt) device(at *devicePlace, l *deviceState) (Device, error) {
-	d := Device{ID: at.id(), Slice: b.slice(at, l.Slice), Unusable: l.Unusable, Wide: l.Wide, Cover: l.Cover, Spec: l.Spec}
+func (b *rebuilt) device(at *devicePlace, l *deviceState, of *resourcev1.ResourceSlice) (Device, error) {
+	d := Device{ID: at.id(), Slice: of, Unusable: l.Unusable, Wide: l.Wide, Cover: l.Cover, Spec: l.Spec}
 	if l.Spec != nil {
-		for _, t := range l.Taints {
-			l.Spec.Taints = append(l.Spec.Taints, resourcev1.DeviceTaint{Key: t.Key, Value: t.Value, Effect: t.Effect})
-		}
-		d.Taints = l.Spec.Taints
+		d.Taints, d.Inherited = taintsOf(l.Taints), taintsOf(l.Inherited)
+		l.Spec.Taints = d.Taints
 	}
 	if l.Mappings != nil {
 		m, err := l.Mappings.mappings()
@@ -224,6 +230,14 @@ func (b *rebuilt) device(at *devicePlace, l *deviceState) (Device, error) {
 		d.Holders = append(d.Holders, h)
 	}
 	return d, b.list(d.Slice, l.Spec, at.Device)
+}
+
+func taintsOf(list []DeviceTaint) []resourcev1.DeviceTaint {
+	var out []resourcev1.DeviceTaint
+	for _, t := range list {
+		out = append(out, resourcev1.DeviceTaint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+	}
+	return out
 }
 
 func (l *MappingsLine) mappings() (*Mappings, error) {
@@ -266,7 +280,7 @@ func (l *HolderLine) holder() (Holder, error) {
 // join has devices point into their slices, which do not grow any more.
 func (b *rebuilt) join() {
 	for _, n := range b.nodes {
-		for _, list := range [][]Device{n.Devices, n.Lost} {
+		for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld} {
 			for i := range list {
 				of := list[i].Slice.Spec.Devices
 				if k := slices.IndexFunc(of, func(d resourcev1.Device) bool { return d.Name == list[i].ID.Device }); k >= 0 {

@@ -12,7 +12,15 @@ import (
 func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
 		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots), Placement: holder}, true)
-	}, func(dev *Device) {
-		dev.Holders = slices.DeleteFunc(slices.Clone(dev.Holders), func(h Holder) bool { return h.UID == holder })
+	}, func(n *Node, d *Device, at string) {
+		i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UID == holder && (h.at == at || h.at == "") })
+		if i < 0 {
+			return
+		}
+		h := d.Holders[i]
+		d.Holders = slices.Delete(slices.Clone(d.Holders), i, i+1)
+		if n.Name == at {
+			n.takeMapped(d, &h, -1)
+		}
 	})
 }

@@ -51,40 +51,84 @@ func (s *Snapshot) Classes() *Classes { return s.classes }
 // DeviceClass returns a class by name, or nil.
 func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.classes.byName[name] }
 
-// With returns a snapshot in which one Placement that is not written yet also holds its devices and its pods'
-// requests. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
-// asks for. s is unchanged.
+// With returns a snapshot in which one Placement that is not written yet also holds its devices, its pods' requests, and what
+// its devices map to. It is how a round's later decisions see the earlier ones. requests holds what one pod of each podset
+// asks for. A device that several of its pods share is named as often. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
 		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
-	}, func(dev *Device) { dev.Holders = append(slices.Clone(dev.Holders), holder) })
+	}, func(n *Node, d *Device, at string) {
+		h := holder
+		h.at = at
+		if d.Multiple() {
+			h.Consumed = DefaultConsumption(d.Spec)
+		}
+		d.Holders = append(slices.Clone(d.Holders), h)
+		if n.Name == at {
+			n.takeMapped(d, &h, 1)
+		}
+	})
 }
 
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
-// by lent. s is unchanged.
-func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(*Device)) *Snapshot {
+// by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
+func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
 	c := s.clone()
 	fresh := map[string]bool{}
+	own := func(at int) *Node {
+		n := c.nodes[at]
+		if !fresh[n.Name] {
+			fresh[n.Name] = true
+			n = n.clone()
+			c.nodes[at] = n
+		}
+		return n
+	}
 	for i := range podSets {
 		ps := &podSets[i]
 		at, ok := c.at[ps.Node]
 		if !ok {
 			continue
 		}
-		n := c.nodes[at]
-		if !fresh[ps.Node] {
-			fresh[ps.Node] = true
-			n = n.clone()
-			c.nodes[at] = n
-		}
+		n := own(at)
 		room(n, ps)
-		for i := range n.Devices {
-			if slices.Contains(ps.Devices, n.Devices[i].ID) {
-				lent(&n.Devices[i])
+		wide := false
+		for _, id := range ps.Devices {
+			if d := n.device(id); d != nil {
+				lent(n, d, ps.Node)
+				wide = wide || d.Wide
+			}
+		}
+		n.cover()
+		if !wide {
+			continue
+		}
+		for j := range c.nodes {
+			if other := c.nodes[j]; other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
+				other = own(j)
+				for _, id := range ps.Devices {
+					if d := other.device(id); d != nil {
+						lent(other, d, ps.Node)
+					}
+				}
+				other.cover()
 			}
 		}
 	}
 	return c
+}
+
+// device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
+func (n *Node) device(id DeviceID) *Device {
+	if d := n.Device(id); d != nil {
+		return d
+	}
+	for i := range n.Elsewhere {
+		if n.Elsewhere[i].ID == id {
+			return &n.Elsewhere[i]
+		}
+	}
+	return nil
 }
 
 func (s *Snapshot) clone() *Snapshot {
@@ -150,15 +194,19 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		}
 		c.Free.Add(u.Requests, u.Times)
 		c.Managed.Add(u.Requests, -u.Times)
+		if u.mapped {
+			c.Mapped.Add(u.Requests, -u.Times)
+		}
 		return true
 	})
-	for _, list := range [][]Device{c.Devices, c.Lost} {
+	for _, list := range [][]Device{c.Devices, c.Lost, c.Elsewhere} {
 		for i := range list {
 			if d := &list[i]; slices.ContainsFunc(d.Holders, func(h Holder) bool { return theirs(&h) }) {
 				d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return theirs(&h) })
 			}
 		}
 	}
+	c.cover()
 	return c
 }
 
@@ -169,7 +217,7 @@ func (n *Node) has(use func(*Use) bool, holder func(*Holder) bool) bool {
 			return true
 		}
 	}
-	for _, list := range [2][]Device{n.Devices, n.Lost} {
+	for _, list := range [3][]Device{n.Devices, n.Lost, n.Elsewhere} {
 		for i := range list {
 			for j := range list[i].Holders {
 				if holder(&list[i].Holders[j]) {
@@ -217,13 +265,10 @@ type Node struct {
 	Pools []Pool
 	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
 	Mapped Amounts
-	// Counters are the shared counters of the pools, sorted by driver, pool, set and name.
-	Counters []Counter
-	// Zones are the NUMA zones, in order of their numbers, with one for what belongs to none, which comes first. Their sums
-	// are the node's.
-	Zones []Zone
-	// Flags are what is odd about the node and was settled by a rule, sorted by reason and message.
-	Flags []Flag
+	// Withheld holds the devices of pools that regressed, as their slices list them now, sorted likewise. They lend nothing.
+	Withheld []Device
+	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
+	Elsewhere []Device
 	// Agents are the pods on the node that no Workload made and that carry labels, sorted by namespace and name: drivers are
 	// found among them.
 	Agents []Agent
@@ -232,6 +277,9 @@ type Node struct {
 	// Unallocated is how many pods were released to the node to be given devices by number and have none yet: which they
 	// will be given is not known.
 	Unallocated int
+
+	// split says that cards are listed whole and in parts.
+	split bool
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -247,6 +295,8 @@ type Use struct {
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
+	// mapped says that it is what devices map to.
+	mapped bool
 }
 
 // Ending says whether a use is freeing and still waited for.
@@ -333,14 +383,25 @@ type Pool struct {
 	Driver, Name string
 	Generation   int64
 	State        PoolState
-	// Slices holds the slices of the generation, sorted by name.
+	// Slices holds the slices of the generation that concern the node, sorted by name: those with devices for it, and those
+	// with the pool's counters.
 	Slices []*resourcev1.ResourceSlice
+	// Every holds all slices of the pool, of every generation and node, sorted by name.
+	Every []*resourcev1.ResourceSlice
+	// Wide is true where slices of it are for more than this node.
+	Wide bool
+	// Problem says why it is Impossible; empty for the other states.
+	Problem string
+
+	// list is Slices as the book has them.
+	list []*slice
 }
 
 func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
-	c.Devices, c.Lost = slices.Clone(n.Devices), slices.Clone(n.Lost)
+	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
+	c.Mapped = n.Mapped.Clone()
 	return &c
 }
 
@@ -352,6 +413,25 @@ func (n *Node) use(u Use, managed bool) {
 		n.Managed.Add(u.Requests, u.Times)
 	}
 	n.Uses = append(n.Uses, u)
+}
+
+// listedAs is the state of a pool by what its slices list, whatever it was before.
+func (p *Pool) listedAs() PoolState {
+	if p.State == PoolRegressed {
+		return PoolFresh
+	}
+	return p.State
+}
+
+// Listed returns the devices that the node's complete pools list, also of those that lend nothing for what they were before,
+// sorted by driver, pool and name. It is read-only.
+func (n *Node) Listed() []Device {
+	if len(n.Withheld) == 0 {
+		return n.Devices
+	}
+	all := slices.Concat(n.Devices, n.Withheld)
+	slices.SortStableFunc(all, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
+	return all
 }
 
 // Device returns one device of the node, or nil.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,7 +21,7 @@ func (b *Book) view(name string) *Node {
 	}
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
-		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
@@ -29,36 +30,120 @@ func (b *Book) view(name string) *Node {
 		n.Hostname = host
 	}
 	n.Free = n.Allocatable.Clone()
+	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
-	n.Pools = b.pools(name)
-	for _, p := range n.Pools {
-		if p.State != PoolFresh {
-			continue
+	for i := range n.Pools {
+		p := &n.Pools[i]
+		switch p.State {
+		case PoolFresh:
+			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
+			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
+		case PoolRegressed:
+			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
 		}
-		n.Devices = b.devices(n.Devices, p.Slices, promised, time.Time{})
 	}
-	for id := range b.lostOn[name] {
-		m := b.memory[id]
-		n.Lost = b.devices(n.Lost, m.slices, promised, m.lost)
+	for _, at := range []string{name, ""} {
+		for id := range b.lostOn[at] {
+			m := b.memory[id]
+			n.Lost = b.devices(n.Lost, o.Node, m.slices, promised, m.lost)
+		}
 	}
-	for _, list := range [][]Device{n.Devices, n.Lost} {
+	for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
+	n.cards()
+	b.countMapped(n)
+	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
 
-// devices appends the devices of slices with who holds them.
-func (b *Book) devices(list []Device, of []*resourcev1.ResourceSlice, promised map[DeviceID][]Holder, lost time.Time) []Device {
+// devices appends the devices of slices that a node may use, with who holds them.
+func (b *Book) devices(list []Device, n *corev1.Node, of []*slice, promised map[DeviceID][]Holder, lost time.Time) []Device {
 	for _, s := range of {
 		for i := range s.Spec.Devices {
-			d := &s.Spec.Devices[i]
-			id := DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}
-			list = append(list, Device{
-				ID: id, Spec: d, Slice: s, Unusable: unusable(d), Holders: b.holders(id, promised[id]), Lost: lost,
-			})
+			if !s.offers(i, n) {
+				continue
+			}
+			d := b.device(s, i, promised)
+			d.Lost = lost
+			list = append(list, d)
 		}
 	}
 	return list
+}
+
+// elsewhere appends the devices of a wide pool that draw on its counters and are for other nodes alone.
+func (b *Book) elsewhere(list []Device, n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	if !p.Wide || !slices.ContainsFunc(p.list, (*slice).counts) {
+		return list
+	}
+	for _, listed := range p.Every {
+		s := b.slices[listed.UID]
+		for i := range s.Spec.Devices {
+			if s.Spec.Pool.Generation == p.Generation && len(s.Spec.Devices[i].ConsumesCounters) > 0 && !s.offers(i, n) {
+				list = append(list, b.device(s, i, promised))
+			}
+		}
+	}
+	return list
+}
+
+// device returns one device of a slice with who holds it.
+func (b *Book) device(s *slice, i int, promised map[DeviceID][]Holder) Device {
+	spec := &s.Spec.Devices[i]
+	id := DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: spec.Name}
+	d := Device{
+		ID: id, Spec: spec, Slice: s.ResourceSlice, Taints: b.taints(id, spec), Mappings: s.mappings[spec.Name],
+		Wide: s.wide() && (s.each == nil || s.each[i].node == ""), Holders: b.holders(id, promised[id]),
+	}
+	d.Unusable = unusable(&d)
+	if d.Multiple() {
+		for j := range d.Holders {
+			if h := &d.Holders[j]; h.Kind != HolderClaim {
+				h.Consumed = DefaultConsumption(spec)
+			}
+		}
+	}
+	return d
+}
+
+// unusable says why a device is never lent; empty where it can be.
+func unusable(d *Device) string {
+	if d.Mappings == nil {
+		return ""
+	}
+	return d.Mappings.Problem
+}
+
+// taints returns the taints of a device: those that its slice lists and those of the rules that select it, in order of the
+// rules' names, as kube-scheduler adds them.
+func (b *Book) taints(id DeviceID, d *resourcev1.Device) []resourcev1.DeviceTaint {
+	if len(b.rules) == 0 {
+		return d.Taints
+	}
+	var by []*TaintRule
+	for _, r := range b.rules {
+		if r.selects(id) {
+			by = append(by, r)
+		}
+	}
+	if len(by) == 0 {
+		return d.Taints
+	}
+	slices.SortFunc(by, func(x, y *TaintRule) int { return cmp.Compare(x.Name, y.Name) })
+	all := slices.Clone(d.Taints)
+	for _, r := range by {
+		all = append(all, r.Taint)
+	}
+	return all
+}
+
+func (r *TaintRule) selects(id DeviceID) bool {
+	if r.All || r.None {
+		return r.All
+	}
+	is := func(want, have string) bool { return want == "" || want == have }
+	return is(r.Driver, id.Driver) && is(r.Pool, id.Pool) && is(r.Device, id.Device)
 }
 
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
@@ -96,10 +181,20 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		freeing, until := b.freeing(p, w)
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
+		for i := range p.Mapped {
+			n.Mapped.Add(p.Mapped[i].Amounts, 1)
+		}
+		if st := b.statuses[uid]; st != nil {
+			for i := range st.Claims {
+				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
+				n.Mapped.Add(st.Claims[i].Amounts, 1)
+			}
+		}
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
-	for uid := range b.promisedOn[n.Name] {
+	wide := widePools(n)
+	for uid := range b.promisesFor(n, wide) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
 		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
@@ -108,12 +203,16 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
+				holder.at = pn.Name
 				if pn.Name != n.Name {
+					if len(wide) > 0 {
+						promise(promised, holder, pn.Requests, wide)
+					}
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
 				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
-				promise(promised, holder, pn.Requests)
+				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
 						if len(devices) == 0 {
@@ -145,14 +244,48 @@ func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
 	return w != nil && w.Key == nil, time.Time{}
 }
 
-// promise records the devices of one node of a Placement. An id that does not parse names no device.
-func promise(promised map[DeviceID][]Holder, holder Holder, requests []v1alpha1.PlacementRequest) {
+// widePools returns the pools of a node that other nodes may use as well; nil for none.
+func widePools(n *Node) map[pool]struct{} {
+	var wide map[pool]struct{}
+	for i := range n.Pools {
+		if p := &n.Pools[i]; p.Wide {
+			if wide == nil {
+				wide = map[pool]struct{}{}
+			}
+			wide[pool{p.Driver, p.Name}] = struct{}{}
+		}
+	}
+	return wide
+}
+
+// promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
+func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) map[types.UID]struct{} {
+	if len(wide) == 0 {
+		return b.promisedOn[n.Name]
+	}
+	all := maps.Clone(b.promisedOn[n.Name])
+	if all == nil {
+		all = map[types.UID]struct{}{}
+	}
+	for id := range wide {
+		maps.Copy(all, b.promisedIn[id])
+	}
+	return all
+}
+
+// promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
+// parse names no device.
+func promise(promised map[DeviceID][]Holder, holder Holder, requests []v1alpha1.PlacementRequest, of map[pool]struct{}) {
 	for _, r := range requests {
 		if r.Claim == v1alpha1.ExtendedResourcesClaim {
 			continue // by number
 		}
 		for _, s := range r.Devices {
-			if id, err := ParseDeviceID(s); err == nil {
+			id, err := ParseDeviceID(s)
+			if err != nil {
+				continue
+			}
+			if _, ok := of[pool{id.Driver, id.Pool}]; ok || of == nil {
 				promised[id] = append(promised[id], holder)
 			}
 		}
@@ -171,68 +304,91 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	for uid := range b.claimsOf[id] {
 		c := b.claims[uid]
 		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
-		pod := b.pods[c.Pod]
 		if c.Allocated == nil {
-			if pod == nil || !pod.released() {
+			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
 			}
 			h.Kind = HolderReleased
 		}
-		if pod != nil {
-			h.Workload = b.byOwner[ownerKey{pod.Namespace, pod.Owner}]
-			h.Freeing, h.Until = b.freeing(pod, h.Workload)
-		} else {
-			h.Freeing = c.Pod != ""
-		}
-		h.Managed = h.Workload != "" || c.Promised != nil
-		hs = append(hs, h)
+		b.serves(&h, c)
+		hs = append(hs, b.shares(h, c, id)...)
 	}
 	hs = append(hs, promises...)
-	slices.SortFunc(hs, func(x, y Holder) int { return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID)) })
+	slices.SortFunc(hs, func(x, y Holder) int {
+		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID), cmp.Compare(x.Share, y.Share), cmp.Compare(x.at, y.at))
+	})
 	return hs
 }
 
-// pools returns the newest generation of each pool that a node's slices belong to.
-func (b *Book) pools(node string) []Pool {
-	ids := map[pool]bool{}
-	for uid := range b.slicesOn[node] {
-		s := b.slices[uid]
-		ids[pool{s.Spec.Driver, s.Spec.Pool.Name}] = true
-	}
-	list := make([]Pool, 0, len(ids))
-	for id := range ids {
-		if p := b.newest(id, node); p != nil {
-			list = append(list, *p)
+// shares returns a holder once for each share that its claim has of a device; the holder itself for a device that is its alone.
+func (b *Book) shares(h Holder, c *Claim, id DeviceID) []Holder {
+	var hs []Holder
+	for i := range c.Shares {
+		if s := &c.Shares[i]; s.Device == id {
+			h.Share, h.Consumed = s.ID, s.Consumed
+			hs = append(hs, h)
 		}
 	}
-	slices.SortFunc(list, func(x, y Pool) int { return cmp.Or(cmp.Compare(x.Driver, y.Driver), cmp.Compare(x.Name, y.Name)) })
-	return list
+	if hs == nil {
+		return []Holder{h}
+	}
+	return hs
 }
 
-// newest returns the newest generation of a pool among the slices of one node; nil if there is none.
-func (b *Book) newest(id pool, node string) *Pool {
-	var p *Pool
-	for uid := range b.slicesOf[id] {
-		s := b.slices[uid]
-		if sliceNode(s) != node {
+// serves says in a holder whom its claim serves: the Workload of the pod that owns it, or that of all the pods that use it.
+// What has such pods ends with the last of them.
+func (b *Book) serves(h *Holder, c *Claim) {
+	found, managed := 0, true
+	for _, uid := range c.pods() {
+		p := b.pods[uid]
+		if p == nil {
 			continue
 		}
-		if p == nil || s.Spec.Pool.Generation > p.Generation {
-			p = &Pool{Driver: id.driver, Name: id.name, Generation: s.Spec.Pool.Generation}
+		w := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		freeing, until := b.freeing(p, w)
+		if found == 0 {
+			h.Workload, h.Freeing, h.Until = w, freeing, until
+			h.at, h.bound = b.nodeOf(p), p.Node != ""
+		} else {
+			if w != h.Workload {
+				h.Workload = ""
+			}
+			h.Freeing = h.Freeing && freeing
+			h.Until = later(h.Until, until)
+			h.bound = h.bound && p.Node != ""
 		}
-		if s.Spec.Pool.Generation == p.Generation {
-			p.Slices = append(p.Slices, s)
-		}
+		managed = managed && w != ""
+		found++
 	}
-	if p == nil {
-		return nil
+	if found == 0 { // a claim that a pod had made goes with it, one that a user made for pods is given back
+		h.Freeing = c.Pod != "" || len(c.Pods) > 0
 	}
-	slices.SortFunc(p.Slices, func(x, y *resourcev1.ResourceSlice) int { return cmp.Compare(x.Name, y.Name) })
-	p.State = PoolFresh
-	if int64(len(p.Slices)) != p.Slices[0].Spec.Pool.ResourceSliceCount {
-		p.State = PoolIncomplete
+	if !h.Freeing {
+		h.Until = time.Time{}
 	}
-	return p
+	h.Managed = found > 0 && managed || c.Promised != nil
+}
+
+// later returns the later of two times; zero, which is for ever, is later than any.
+func later(a, c time.Time) time.Time {
+	if a.IsZero() || c.IsZero() {
+		return time.Time{}
+	}
+	if a.Before(c) {
+		return c
+	}
+	return a
+}
+
+// nodeOf returns the node that a pod is bound to, or was released to; empty where that is not known.
+func (b *Book) nodeOf(p *Pod) string {
+	if p.Node != "" || p.Pin == "" || len(b.nodesAt[p.Pin]) != 1 {
+		return p.Node
+	}
+	for uid := range b.nodesAt[p.Pin] {
+		return b.nodes[uid].Node.Name
+	}
+	return ""
 }
 
 // ReadySince returns since when a node is, or is not, Ready; zero if its condition does not say.

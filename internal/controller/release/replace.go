@@ -65,7 +65,29 @@ func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcom
 	if dec.Verdict != v1alpha1.VerdictAdmit {
 		return l.failed(why, dec.Message, maxTries), nil
 	}
+	if l.conflicts(ctx, broken, dec) {
+		return outcome{again: conflictAgain}, nil
+	}
 	return l.amend(ctx, broken, dec, why)
+}
+
+// conflictAgain is after how long slots are placed anew when what a decision touches had changed since its snapshot.
+const conflictAgain = 20 * time.Millisecond
+
+// conflicts says whether a decision must not be written: what it touches has changed since its snapshot, or the slots that
+// it gives back count for nothing as the book knows their Workload.
+func (l *look) conflicts(ctx context.Context, moved []slot, dec admission.Decision) bool {
+	nodes := ledger.NodesOf(dec.PodSets)
+	for _, s := range moved {
+		nodes = append(nodes, s.node)
+	}
+	_, changed := l.Book.Reserve(l.snapshot, l.placement.Spec.Key, nodes...)
+	if len(changed) == 0 {
+		return false
+	}
+	l.Metrics.Conflicts.WithLabelValues("Replacement").Inc()
+	log.FromContext(ctx).V(2).Info("Left slots to be placed anew on newer accounts", "changed", changed)
+	return true
 }
 
 // movable returns the slots that may be decided anew, the given one first: those of them that cannot be used, and all. A

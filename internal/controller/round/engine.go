@@ -107,6 +107,8 @@ type round struct {
 	promises map[types.UID]*v1alpha1.Placement
 	// spoken are, by Workload, who Kueue was let preempt for it.
 	spoken map[types.UID][]types.UID
+	// tried counts, by Workload, the decisions that were not written in this round because what they touch had changed.
+	tried map[types.UID]int
 	// due is when a record may be written that is not worth writing yet; zero for none.
 	due time.Time
 	// next is when the round wants to run again; zero for not by itself.
@@ -119,7 +121,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: syncEvery}, nil
 	}
 	start := e.Clock.Now()
-	r := &round{Engine: e, now: start, queues: map[types.NamespacedName]*policies.Managed{}}
+	r := &round{Engine: e, now: start, queues: map[types.NamespacedName]*policies.Managed{}, tried: map[types.UID]int{}}
 	e.mu.Lock()
 	r.inputs = e.inputs
 	e.mu.Unlock()

@@ -72,6 +72,9 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	}
 	switch {
 	case dec.Verdict == v1alpha1.VerdictAdmit, dec.Coming:
+		if r.conflicts(ctx, wl, key, dec.PodSets) {
+			return r.anew(ctx, wl, m)
+		}
 		r.halves(ctx, wl, m, req, &dec)
 		return r.promise(ctx, wl, p, key, dec)
 	case !steered(wl, m):
@@ -125,6 +128,7 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	r.mu.Lock()
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
+	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
 	c := steering.CheckState(wl, m.Checks[0])
 	if c == nil {
 		return nil

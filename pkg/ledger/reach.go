@@ -1,0 +1,218 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// slice is a ResourceSlice with what was worked out of it once.
+type slice struct {
+	*resourcev1.ResourceSlice
+	// mappings are those of its devices that have any, by name; nil for none. published are those of them that only the
+	// observation told.
+	mappings  map[string]*Mappings
+	published map[string]Mappings
+	// reach says which nodes may use it; each says so for each of its devices, and is nil where they are all the same.
+	reach reach
+	each  []reach
+}
+
+// reach is the nodes that a slice or a device is for. The zero value is none.
+type reach struct {
+	node     string
+	all      bool
+	selector *nodeaffinity.NodeSelector
+}
+
+// newSlice reads a slice. published are the mappings that its typed form cannot hold, by device.
+func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice {
+	x := &slice{ResourceSlice: s, published: published, reach: reachOf(s.Spec.NodeName, s.Spec.AllNodes, s.Spec.NodeSelector)}
+	if each := s.Spec.PerDeviceNodeSelection; each != nil && *each {
+		x.each = make([]reach, len(s.Spec.Devices))
+		for i := range s.Spec.Devices {
+			d := &s.Spec.Devices[i]
+			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
+		}
+	}
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		var m *Mappings
+		if p, ok := published[d.Name]; ok {
+			m = &p
+		} else {
+			m = MappingsOf(d)
+		}
+		if m != nil {
+			if x.mappings == nil {
+				x.mappings = map[string]*Mappings{}
+			}
+			x.mappings[d.Name] = m
+		}
+	}
+	return x
+}
+
+// reachOf reads a node selection. A selector that does not parse selects nothing.
+func reachOf(node *string, all *bool, selector *corev1.NodeSelector) reach {
+	switch {
+	case node != nil && *node != "":
+		return reach{node: *node}
+	case all != nil && *all:
+		return reach{all: true}
+	case selector != nil:
+		if parsed, err := nodeaffinity.NewNodeSelector(selector); err == nil {
+			return reach{selector: parsed}
+		}
+	}
+	return reach{}
+}
+
+func (r *reach) includes(n *corev1.Node) bool {
+	switch {
+	case r.node != "":
+		return r.node == n.Name
+	case r.all:
+		return true
+	}
+	return r.selector != nil && r.selector.Match(n)
+}
+
+// wide says that the slice may be for more than one node.
+func (s *slice) wide() bool { return s.reach.node == "" }
+
+// counts says that the slice lists counters, which a pool needs on whatever node.
+func (s *slice) counts() bool { return len(s.Spec.SharedCounters) > 0 }
+
+// concerns says whether the slice is for a node, as kube-scheduler has it.
+func (s *slice) concerns(n *corev1.Node) bool {
+	if s.counts() {
+		return true
+	}
+	if s.each == nil {
+		return s.reach.includes(n)
+	}
+	return slices.ContainsFunc(s.each, func(r reach) bool { return r.includes(n) })
+}
+
+// offers says whether a node may use the slice's i-th device.
+func (s *slice) offers(i int, n *corev1.Node) bool {
+	if s.each != nil {
+		return s.each[i].includes(n)
+	}
+	return s.reach.includes(n)
+}
+
+// home returns the node whose slices alone a slice is one of; empty for a wide one.
+func (s *slice) home() string { return s.reach.node }
+
+func (s *slice) pool() pool { return pool{s.Spec.Driver, s.Spec.Pool.Name} }
+
+// touchSlice marks the nodes that a slice concerns.
+func (b *Book) touchSlice(s *slice) {
+	b.touch(s.home())
+	b.touchPool(s.pool()) // whether it is complete may be another on every node
+}
+
+// touchPool marks the nodes that slices of a pool concern.
+func (b *Book) touchPool(id pool) {
+	for uid := range b.slicesOf[id] {
+		s := b.slices[uid]
+		if !s.wide() {
+			b.touch(s.home())
+			continue
+		}
+		for _, o := range b.nodes {
+			if s.concerns(o.Node) {
+				b.touch(o.Node.Name)
+			}
+		}
+	}
+}
+
+// pools returns the newest generation of each pool that is for a node.
+func (b *Book) pools(n *corev1.Node) []Pool {
+	ids := map[pool]bool{}
+	for uid := range b.slicesOn[n.Name] {
+		if s := b.slices[uid]; !s.counts() {
+			ids[s.pool()] = true
+		}
+	}
+	for uid := range b.wide {
+		if s := b.slices[uid]; !s.counts() && !ids[s.pool()] && s.concerns(n) {
+			ids[s.pool()] = true
+		}
+	}
+	list := make([]Pool, 0, len(ids))
+	for id := range ids {
+		if p := b.newest(id, n); p != nil {
+			if p.State == PoolFresh && (b.regressed(lossKey{id, n.Name}, p.Generation) || p.Wide && b.regressed(lossKey{id, ""}, p.Generation)) {
+				p.State = PoolRegressed
+			}
+			list = append(list, *p)
+		}
+	}
+	slices.SortFunc(list, func(x, y Pool) int { return cmp.Or(cmp.Compare(x.Driver, y.Driver), cmp.Compare(x.Name, y.Name)) })
+	return list
+}
+
+// newest returns the newest generation of a pool as a node sees it; nil if none of its slices is for the node. It is
+// complete where all its slices are there, for whatever node, and no newer one is on its way: as kube-scheduler has it.
+func (b *Book) newest(id pool, n *corev1.Node) *Pool {
+	var p *Pool
+	var every []*slice
+	var newest int64
+	for uid := range b.slicesOf[id] {
+		s := b.slices[uid]
+		every = append(every, s)
+		newest = max(newest, s.Spec.Pool.Generation)
+		if s.concerns(n) && (p == nil || s.Spec.Pool.Generation > p.Generation) {
+			p = &Pool{Driver: id.driver, Name: id.name, Generation: s.Spec.Pool.Generation}
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	slices.SortFunc(every, func(x, y *slice) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID)) })
+	var there int64
+	for _, s := range every {
+		p.Wide = p.Wide || s.wide()
+		if s.Spec.Pool.Generation != p.Generation {
+			continue
+		}
+		there++
+		if s.concerns(n) {
+			p.Slices, p.list = append(p.Slices, s.ResourceSlice), append(p.list, s)
+		}
+	}
+	p.State = PoolFresh
+	if count := p.Slices[0].Spec.Pool.ResourceSliceCount; int64(len(p.Slices)) != count && (newest > p.Generation || there != count) {
+		p.State = PoolIncomplete
+	}
+	// The pools of one driver that have one name on many nodes are small each, and must not be listed on all of them.
+	for _, s := range every {
+		if p.Wide || p.State != PoolFresh || s.concerns(n) {
+			p.Every = append(p.Every, s.ResourceSlice)
+		}
+	}
+	return p
+}
+
+// whole says whether the newest generation of a pool is complete, for whatever node, and returns its slices; none where
+// the pool has no slices that are wide.
+func (b *Book) whole(id pool) ([]*slice, bool) {
+	var newest []*slice
+	for uid := range b.slicesOf[id] {
+		s := b.slices[uid]
+		if len(newest) > 0 && s.Spec.Pool.Generation > newest[0].Spec.Pool.Generation {
+			newest = nil
+		}
+		if len(newest) == 0 || s.Spec.Pool.Generation == newest[0].Spec.Pool.Generation {
+			newest = append(newest, s)
+		}
+	}
+	return newest, len(newest) > 0 && int64(len(newest)) == newest[0].Spec.Pool.ResourceSliceCount
+}

@@ -1,0 +1,73 @@
+package ledger
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+)
+
+func TestWhatIsHeldTwiceIsFlaggedAndCountsOnce(t *testing.T) {
+	dev := device("a", 0, 0)
+	claim := func(name string, c Claim) Observation { return seeClaim(name, 1, c) }
+	allocated := func(ids ...DeviceID) Claim { return Claim{Allocated: ids} }
+	released := seePod("p", 1, Pod{Pin: "a"})
+	for name, tc := range map[string]struct {
+		seen []Observation
+		want []string
+	}{
+		"one claim holds it": {seen: []Observation{claim("x", allocated(dev))}},
+		"two claims, one device each": {
+			seen: []Observation{claim("x", allocated(dev)), claim("y", allocated(device("a", 0, 1)))},
+		},
+		"two claims have the device allocated": {
+			seen: []Observation{claim("y", allocated(dev)), claim("x", allocated(dev))},
+			want: []string{"device gpu.example.com/a/gpu-0-0 is allocated to 2 claims, team/x and team/y, and allows but one: it counts as held once"},
+		},
+		"of many claims a few are named": {
+			seen: []Observation{claim("v", allocated(dev)), claim("w", allocated(dev)), claim("x", allocated(dev)), claim("y", allocated(dev)), claim("z", allocated(dev))},
+			want: []string{"device gpu.example.com/a/gpu-0-0 is allocated to 5 claims, team/v, team/w, team/x and 2 more, and allows but one: it counts as held once"},
+		},
+		"one has it allocated, a released pod's claim is cut to it": {
+			seen: []Observation{released, claim("x", allocated(dev)), claim("y", Claim{Pod: "p", Promised: []DeviceID{dev}})},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := append([]Observation{seeNode("a", 1, nil), seeSlice("a", 1, 1, 1, 0, 2)}, tc.seen...)
+			n := bookOf(seen...).Snapshot().Node("a")
+			var got []string
+			for _, f := range n.twice() {
+				got = append(got, f.Message)
+				if f.Reason != FlagHeldTwice || f.Object != dev.String() {
+					t.Errorf("the flag is %s about %q, want %s about %q", f.Reason, f.Object, FlagHeldTwice, dev)
+				}
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("flags (-want +got):\n%s", d)
+			}
+			if n.Device(dev).Free() {
+				t.Error("the device is free")
+			}
+		})
+	}
+}
+
+// TestAShareIsHeldOnce: a device that allows several allocations is in as many claims as it has shares, each in one.
+func TestAShareIsHeldOnce(t *testing.T) {
+	d := Device{ID: device("a", 0, 0)}
+	slice := seeSlice("a", 1, 1, 1, 0, 1).Slice
+	d.Spec = &slice.Spec.Devices[0]
+	d.Spec.AllowMultipleAllocations = ptr.To(true)
+	d.Holders = []Holder{
+		{Kind: HolderClaim, UID: "x", Namespace: "team", Name: "x", Share: "1"},
+		{Kind: HolderClaim, UID: "y", Namespace: "team", Name: "y", Share: "2"},
+	}
+	if got := d.heldTwice(); len(got) > 0 {
+		t.Errorf("two shares of two claims are flagged: %v", got)
+	}
+	d.Holders[1].Share = "1"
+	if got := d.heldTwice(); len(got) != 1 || !strings.HasPrefix(got[0].Message, "share 1 of device ") {
+		t.Errorf("a share of two claims gives %v, want one flag", got)
+	}
+}
