@@ -209,7 +209,7 @@ func (c *counter) ofNode(p *flavors.Policy, n *ledger.Node, into []FlavorCount, 
 		if plugs[x.of] {
 			continue // the same cards, which the plugin has
 		}
-		state, why := c.state(n, x.dev)
+		state, why := admission.StateOf(n, x.dev, c.now)
 		tallies[x.of].add(state, why, 1, seen[x.dev.ID])
 		seen[x.dev.ID] = true
 	}
@@ -255,25 +255,12 @@ func (c *counter) ofPlugin(n *ledger.Node, name corev1.ResourceName, t *tally) {
 	t.add(state, why, total-held-reserved, false)
 }
 
-// state is admission's, and stale for a device that a pool shows which does not lend.
-func (c *counter) state(n *ledger.Node, dev *ledger.Device) (admission.DeviceState, string) {
-	if dev.Spec != nil {
-		return admission.StateOf(n, dev, c.now)
-	}
-	for _, p := range n.Pools {
-		if p.Driver == dev.ID.Driver && p.Name == dev.ID.Pool {
-			return admission.DeviceStale, fmt.Sprintf("pool %s of %s is %s", p.Name, p.Driver, p.State)
-		}
-	}
-	return admission.DeviceStale, "its pool does not lend"
-}
-
-// devicesOf returns the devices of a node: those that can be lent, those that were lost, and, without a Spec, those that pools
-// show which do not lend. Each is there once.
+// devicesOf returns the devices of a node: those that can be lent, those that were lost, and those that pools show which do not
+// lend. Each is there once.
 func devicesOf(n *ledger.Node) []*ledger.Device {
 	var out []*ledger.Device
 	known := map[ledger.DeviceID]bool{}
-	for _, list := range [][]ledger.Device{n.Devices, n.Lost} {
+	for _, list := range [][]ledger.Device{n.Devices, n.Withheld, n.Lost} {
 		for i := range list {
 			if d := &list[i]; !known[d.ID] {
 				known[d.ID] = true
@@ -291,7 +278,7 @@ func devicesOf(n *ledger.Node) []*ledger.Device {
 				id := ledger.DeviceID{Driver: p.Driver, Pool: p.Name, Device: s.Spec.Devices[k].Name}
 				if !known[id] {
 					known[id] = true
-					out = append(out, &ledger.Device{ID: id, Slice: s})
+					out = append(out, &ledger.Device{ID: id, Slice: s, Spec: &s.Spec.Devices[k], Taints: s.Spec.Devices[k].Taints})
 				}
 			}
 		}
@@ -309,7 +296,7 @@ func (c *counter) ofNobody(out *Status) {
 			if _, twice := plugged[dev]; twice || c.claimed[dev.ID] {
 				continue
 			}
-			state, why := c.state(n, dev)
+			state, why := admission.StateOf(n, dev, c.now)
 			t.add(state, why, 1, seen[dev.ID])
 			seen[dev.ID] = true
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -40,8 +41,9 @@ func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, stri
 		return DeviceHeld, ""
 	case len(d.Holders) > 0:
 		return DeviceReserved, ""
-	case !d.Lost.IsZero():
-		return DeviceStale, fmt.Sprintf("pool %s of %s is not complete", d.ID.Pool, d.ID.Driver)
+	}
+	if state, why := poolState(n, d); state != DeviceFree {
+		return state, why
 	}
 	if state, why := NodeState(n); state != DeviceFree {
 		return state, why
@@ -52,13 +54,63 @@ func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, stri
 	case d.Cover != "":
 		return DeviceUnhealthy, fmt.Sprintf("its card is in use as device %s", d.Cover)
 	}
-	if t := tainted(nil, d); t != nil {
-		return DeviceUnhealthy, fmt.Sprintf("it has taint %s:%s", t.Key, t.Effect)
+	if why := usedUp(n, d); why != "" {
+		return DeviceUnhealthy, why
+	}
+	all := slices.Concat(d.Taints, d.Inherited)
+	if t := tainted(nil, &ledger.Device{Taints: all, Spec: &resourcev1.Device{Taints: all}}); t != nil {
+		return DeviceUnhealthy, fmt.Sprintf("it or its card has taint %s:%s", t.Key, t.Effect)
 	}
 	if !w.usable(d, asIs) {
 		return DeviceUnhealthy, "it is not to be given"
 	}
 	return DeviceFree, ""
+}
+
+// usedUp says which counter of its card has not left what a device draws; empty for none.
+func usedUp(n *ledger.Node, d *ledger.Device) string {
+	if len(d.Spec.ConsumesCounters) == 0 {
+		return ""
+	}
+	for _, c := range n.Counters() {
+		if c.Driver != d.ID.Driver || c.Pool != d.ID.Pool {
+			continue
+		}
+		for _, draw := range d.Spec.ConsumesCounters {
+			want, ok := draw.Counters[c.Name]
+			if !ok || draw.CounterSet != c.Set {
+				continue
+			}
+			after := c.Used.DeepCopy()
+			if after.Add(want.Value); after.Cmp(c.Total) > 0 {
+				return fmt.Sprintf("its card is in use: counter %s of %s has not so much left", c.Name, c.Set)
+			}
+		}
+	}
+	return ""
+}
+
+// poolState says whether the pool of a device lends: DeviceFree where it does, and why not.
+func poolState(n *ledger.Node, d *ledger.Device) (DeviceState, string) {
+	what := fmt.Sprintf("pool %s of %s", d.ID.Pool, d.ID.Driver)
+	for i := range n.Pools {
+		p := &n.Pools[i]
+		if p.Driver != d.ID.Driver || p.Name != d.ID.Pool {
+			continue
+		}
+		switch {
+		case p.State == ledger.PoolImpossible:
+			return DeviceUnhealthy, fmt.Sprintf("%s is kept out: %s", what, p.Problem)
+		case p.State == ledger.PoolRegressed:
+			return DeviceStale, fmt.Sprintf("%s went back to generation %d", what, p.Generation)
+		case p.State != ledger.PoolFresh:
+			return DeviceStale, fmt.Sprintf("%s shows %d slices of its newest generation, and not all", what, len(p.Slices))
+		case !d.Lost.IsZero():
+			return DeviceStale, fmt.Sprintf("%s does not list it any more", what)
+		}
+		return DeviceFree, ""
+	}
+	return DeviceStale, what + " is gone"
 }
 
 // NodeState says whether a node takes pods that tolerate all its taints but those about its health: DeviceFree where it does,

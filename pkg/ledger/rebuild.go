@@ -11,9 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot returns the devices, uses and pools that were exported. Nodes have of their objects, and slices of theirs, what is
-// in the export; what is worked out of the rest, as Counters, Zones and Flags are, is to be taken from the export's lines.
-// Departed is empty. Lines that do not belong together are an error.
+// Snapshot returns the accounts that were exported; its Digest is the export's. Nodes have of their objects, and devices of
+// their slices, what is in the export. Departed is empty. Lines that do not belong together are an error.
 func (e *Export) Snapshot() (*Snapshot, error) {
 	b := &rebuilt{
 		Snapshot: &Snapshot{Version: e.Header.Version, at: map[string]int{}, classes: &Classes{map[string]*resourcev1.DeviceClass{}}},
@@ -73,7 +72,7 @@ type rebuilt struct {
 func (l *NodeLine) node() *Node {
 	n := &Node{
 		Name: l.Node, Hostname: l.Hostname, Ready: l.Ready, Unallocated: l.Unallocated,
-		Allocatable: Amounts{}, Free: Amounts{}, Managed: Amounts{}, Mapped: Amounts{},
+		Allocatable: Amounts{}, Free: Amounts{}, Managed: Amounts{}, Mapped: Amounts{}, told: &told{},
 		Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node, Labels: l.Labels}, Spec: corev1.NodeSpec{Unschedulable: l.Unschedulable}},
 	}
 	for _, t := range l.Taints {
@@ -110,6 +109,12 @@ func (b *rebuilt) add(line Line) error {
 		return err
 	case *ShownLine:
 		return b.list(b.slice(&l.devicePlace, l.Slice, ""), l.Spec, l.Device)
+	case *CounterLine:
+		return n.told.addCounter(l)
+	case *ZoneLine:
+		n.told.zones = append(n.told.zones, Zone{l.Number, l.Devices, l.FreeDevices, l.Allocatable, l.Free})
+	case *FlagLine:
+		n.told.flags = append(n.told.flags, Flag{l.Reason, l.Object, l.Message})
 	case *AgentLine:
 		n.Agents = append(n.Agents, Agent{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels, Serving: l.Serving})
 	case *NotReadyLine:
@@ -150,6 +155,26 @@ func nodeOf(line Line) string {
 		return l.Node
 	}
 	return ""
+}
+
+// told is what an export says that is worked out of more than is in it.
+type told struct {
+	counters []Counter
+	zones    []Zone
+	flags    []Flag
+}
+
+func (t *told) addCounter(l *CounterLine) error {
+	total, err := quantity(l.Total)
+	if err != nil {
+		return err
+	}
+	used, err := quantity(l.Used)
+	if err != nil {
+		return err
+	}
+	t.counters = append(t.counters, Counter{l.Driver, l.Pool, l.Set, l.Name, total, used})
+	return nil
 }
 
 func (b *rebuilt) addPool(l *PoolLine) error {

@@ -280,6 +280,8 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
+	told *told
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
