@@ -8,6 +8,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -31,7 +32,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = float32(o.QPS), o.Burst
 	cfg.UserAgent = v1alpha1.FieldOwner
-	mgr, err := ctrl.NewManager(cfg, managerOptions(o))
+	caching, err := cacheOptions(cfg)
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cfg, managerOptions(o, caching))
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
@@ -47,13 +52,23 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return nil
 }
 
-func managerOptions(o Options) ctrl.Options {
+// cacheOptions says how the API is watched.
+func cacheOptions(cfg *rest.Config) (cache.Options, error) {
+	wire, err := observe.NewWire(cfg)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("make informers: %w", err)
+	}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		SyncPeriod:       ptr.To(time.Duration(0)), // what is missed on a watch is a fault to find, not to paper over
+		NewInformer:      wire.NewInformer,
+	}, nil
+}
+
+func managerOptions(o Options, caching cache.Options) ctrl.Options {
 	return ctrl.Options{
 		Scheme: parts.Scheme(),
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			SyncPeriod:       ptr.To(time.Duration(0)), // what is missed on a watch is a fault to find, not to paper over
-		},
+		Cache:  caching,
 		NewClient: func(c *rest.Config, options client.Options) (client.Client, error) {
 			return timedClient(c, options, o.LeaseDuration-o.RenewDeadline)
 		},
@@ -110,6 +125,9 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := p.Observer.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
+	if err := taintRules(mgr, p.Observer); err != nil {
+		return err
+	}
 	if err := p.Quotas.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
@@ -125,6 +143,21 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	return probes(mgr, p.Observer, p.Quotas)
+}
+
+// lookEvery is how often it is looked which DeviceTaintRules are served.
+const lookEvery = 30 * time.Second
+
+// taintRules has the observer follow DeviceTaintRules, in what version they are served.
+func taintRules(mgr ctrl.Manager, observer *observe.Observer) error {
+	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("make discovery client: %w", err)
+	}
+	if err := mgr.Add(observer.TaintRules(mgr.GetCache(), served, lookEvery)); err != nil {
+		return fmt.Errorf("add DeviceTaintRules: %w", err)
+	}
+	return nil
 }
 
 // wake asks for a round; one that is asked for already will do.

@@ -6,7 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/kueue/pkg/constants"
@@ -35,7 +37,9 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 		o.Pod = unless(gone || terminal, pod(x))
 	case *resourcev1.ResourceSlice:
 		o.Ref.Kind = ledger.KindSlice
-		o.Slice = unless(gone, x)
+		if !gone {
+			o.Slice, o.Mappings = x, mappings(x)
+		}
 	case *resourcev1.ResourceClaim:
 		o.Ref.Kind = ledger.KindClaim
 		o.Claim = unless(gone, claim(x))
@@ -48,9 +52,30 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	case *kueue.Workload:
 		o.Ref.Kind = ledger.KindWorkload
 		o.Workload = unless(gone, workload(x))
+	case *resourcev1beta2.DeviceTaintRule:
+		o.Ref.Kind = ledger.KindTaintRule
+		o.TaintRule = unless(gone, taintRuleIn("v1beta2", x))
+	case *unstructured.Unstructured:
+		return ofTaintRule(o, x, gone)
 	default:
 		return o, false
 	}
+	return o, true
+}
+
+// ofTaintRule completes the observation of a DeviceTaintRule in a version that the types may lack. What a rule means depends on
+// the version: so it is another object in each.
+func ofTaintRule(o ledger.Observation, u *unstructured.Unstructured, gone bool) (ledger.Observation, bool) {
+	gvk := u.GroupVersionKind()
+	if gvk.Group != resourcev1.GroupName || gvk.Kind != taintRuleKind {
+		return o, false
+	}
+	rule, err := taintRule(u)
+	if err != nil {
+		return o, false
+	}
+	o.Ref.Kind, o.Ref.UID = ledger.KindTaintRule, types.UID(gvk.Version+"/"+string(o.Ref.UID))
+	o.TaintRule = unless(gone, rule)
 	return o, true
 }
 
@@ -69,6 +94,11 @@ func pod(p *corev1.Pod) *ledger.Pod {
 		PodSet:      p.Labels[constants.PodSetLabel],
 		CreatedUnix: p.CreationTimestamp.Unix(),
 		Terminating: p.DeletionTimestamp != nil,
+		Mapped:      mapped(p),
+	}
+	out.Claims, out.Referring = claimsOf(p)
+	if agent(p) {
+		out.Labels, out.Serving = p.Labels, ready(p)
 	}
 	if p.DeletionTimestamp != nil {
 		out.EndsUnix = p.DeletionTimestamp.Unix()
@@ -104,22 +134,39 @@ func ControllerOf(obj metav1.Object) types.UID {
 }
 
 func claim(c *resourcev1.ResourceClaim) *ledger.Claim {
-	out := &ledger.Claim{Namespace: c.Namespace, Name: c.Name}
+	out := &ledger.Claim{Namespace: c.Namespace, Name: c.Name, Spec: &c.Spec}
 	if ref := metav1.GetControllerOfNoCopy(c); ref != nil && ref.Kind == "Pod" {
 		out.Pod = ref.UID
 	}
 	if c.Status.Allocation != nil {
-		out.Allocated = []ledger.DeviceID{}
-		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.AdminAccess == nil || !*r.AdminAccess {
-				out.Allocated = append(out.Allocated, ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
-			}
+		allocated(out, c.Status.Allocation.Devices.Results)
+	}
+	for _, r := range c.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			out.Pods = append(out.Pods, r.UID)
 		}
 	}
 	if c.Labels[v1alpha1.OwnedLabel] == "true" {
 		out.Promised = Devices(c)
 	}
 	return out
+}
+
+// allocated notes the devices of an allocation in a claim: kube-scheduler tells them apart in the same way.
+func allocated(out *ledger.Claim, results []resourcev1.DeviceRequestAllocationResult) {
+	out.Allocated = []ledger.DeviceID{}
+	for i := range results {
+		r := &results[i]
+		id := ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
+		switch {
+		case r.AdminAccess != nil && *r.AdminAccess:
+			out.Admin = append(out.Admin, id)
+		case r.ShareID != nil:
+			out.Shares = append(out.Shares, ledger.Share{Device: id, ID: *r.ShareID, Consumed: ledger.Consumption(r.ConsumedCapacity)})
+		default:
+			out.Allocated = append(out.Allocated, id)
+		}
+	}
 }
 
 // Devices returns the devices that an owned template or claim names in its annotation; ids that do not parse are left

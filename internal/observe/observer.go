@@ -28,10 +28,14 @@ type Observer struct {
 	Changed func()
 
 	handlers []toolscache.ResourceEventHandlerRegistration
+	// rules is nil where no DeviceTaintRules are looked for.
+	rules *TaintRules
 }
 
 // Synced says whether everything that existed at the start has been given to the book. Nothing may be decided before.
-func (o *Observer) Synced() bool { return allSynced(o.handlers) }
+func (o *Observer) Synced() bool {
+	return allSynced(o.handlers) && (o.rules == nil || o.rules.synced())
+}
 
 func allSynced(handlers []toolscache.ResourceEventHandlerRegistration) bool {
 	for _, h := range handlers {
@@ -42,7 +46,7 @@ func allSynced(handlers []toolscache.ResourceEventHandlerRegistration) bool {
 	return true
 }
 
-// kinds are what the book is fed with.
+// kinds are what the book is fed with, beside DeviceTaintRules, which a server need not serve.
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Node{}, &corev1.Pod{}, &resourcev1.ResourceSlice{}, &resourcev1.ResourceClaim{}, &resourcev1.DeviceClass{},

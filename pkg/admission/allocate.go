@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,17 @@ type served struct {
 
 // serve works allocate out.
 func (d *Decider) serve(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	if slices.ContainsFunc(parts, func(p part) bool { return p.fit.mapped() }) {
+		return d.serveMapped(ctx, parts, b)
+	}
+	return d.serveDevices(ctx, parts, b)
+}
+
+// serveDevices finds devices, whatever they take of the node's own resources.
+func (d *Decider) serveDevices(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	if slices.ContainsFunc(parts, func(p part) bool { return p.fit.counted() }) {
+		return d.serveCounted(ctx, parts, b)
+	}
 	shares, a := shareOut(parts, b)
 	if a == no {
 		return nil, no
@@ -140,7 +152,8 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	}
 	n := parts[0].fit
 	bounded := &stepping{Context: ctx}
-	results, err := d.ask(bounded, n, n.offered(b, offer), claims)
+	held := n.drawing(b, offer)
+	results, err := d.call(bounded, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: n.offered(b, offer), Held: held, Claims: claims})
 	switch {
 	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
 		return nil, undecided
@@ -251,15 +264,15 @@ func (n *nodeFit) offered(b book, marks map[ledger.DeviceID]int64) []*resourcev1
 	var out []*resourcev1.ResourceSlice
 	for _, p := range n.node.Pools {
 		if p.State == ledger.PoolFresh {
-			for _, s := range p.Slices {
-				out = append(out, cutSlice(s, marks, b))
+			for _, s := range n.withCounters(&p) {
+				out = append(out, n.cutSlice(s, marks, b))
 			}
 		}
 	}
 	for i := range n.node.Lost {
 		d := &n.node.Lost[i]
 		if _, give := marks[d.ID]; give && !slices.ContainsFunc(out, func(o *resourcev1.ResourceSlice) bool { return o.UID == d.Slice.UID }) {
-			out = append(out, cutSlice(d.Slice, marks, b))
+			out = append(out, n.cutSlice(d.Slice, marks, b))
 		}
 	}
 	complete(out)
@@ -267,7 +280,7 @@ func (n *nodeFit) offered(b book, marks map[ledger.DeviceID]int64) []*resourcev1
 }
 
 // cutSlice returns a slice with only the given devices.
-func cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceID]int64, b book) *resourcev1.ResourceSlice {
+func (n *nodeFit) cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceID]int64, b book) *resourcev1.ResourceSlice {
 	c := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
 	c.Spec.Devices = nil
 	for i := range s.Spec.Devices {
@@ -276,13 +289,16 @@ func cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceID]int64, b bo
 		if !give {
 			continue
 		}
-		if b == emptyHealthy {
-			dev.Taints = nil
+		dev.Taints = nil
+		if known := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}); b != emptyHealthy && known != nil {
+			dev.Taints = known.Taints
 		}
 		dev.Attributes = marked(dev.Attributes, mark)
 		c.Spec.Devices = append(c.Spec.Devices, dev)
 	}
-	slices.SortFunc(c.Spec.Devices, func(x, y resourcev1.Device) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(c.Spec.Devices, func(x, y resourcev1.Device) int {
+		return cmp.Or(cmp.Compare(n.cost(s, &x), n.cost(s, &y)), strings.Compare(x.Name, y.Name))
+	})
 	return c
 }
 

@@ -62,31 +62,26 @@ func (w *windows) back(t time.Time, b book) bool {
 
 // usable says whether a device can be given in a book, taints aside.
 func (w *windows) usable(d *ledger.Device, b book) bool {
-	if neverLent(d) != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
+	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
 		return false
 	}
-	switch b {
-	case asIs, returning:
-		return d.Free()
-	case onTheWay:
-		return !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Ending(w.now) || w.others[h.Workload] })
-	case managedGone:
-		return !w.overdue(d) && !slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return !h.Managed && !h.Freeing })
+	if d.Cover != "" && b != managedGone && b != emptyHealthy {
+		return false
 	}
-	return true
+	return d.Left(ledger.DefaultConsumption(d.Spec), func(h *ledger.Holder) bool { return w.keeps(h, b) })
 }
 
-// neverLent says why a device is not lent, whatever becomes free; empty where it can be.
-func neverLent(d *ledger.Device) string {
-	switch {
-	case d.Unusable != "":
-		return d.Unusable
-	case len(d.Spec.ConsumesCounters) > 0:
-		return "it draws on shared counters, which are not lent yet"
-	case d.Multiple():
-		return "it allows multiple allocations, which are not lent yet"
+// keeps says whether a holder still has what it holds in a book.
+func (w *windows) keeps(h *ledger.Holder, b book) bool {
+	switch b {
+	case asIs, returning:
+		return true
+	case onTheWay:
+		return !h.Ending(w.now) || w.others[h.Workload]
+	case managedGone:
+		return h.Freeing && !h.Ending(w.now) || !h.Managed && !h.Freeing
 	}
-	return ""
+	return false
 }
 
 // overdue says that a device is held by what should have ended longer ago than that is waited for.

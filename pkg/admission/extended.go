@@ -32,6 +32,9 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 		for i := range list {
 			dev := &list[i]
 			ok, err := d.Matcher.Selects(dev, expressions...)
+			if ok && dev.Unusable != "" && dev.WholeOf(f.node) {
+				ok = false // its parts are selected by themselves
+			}
 			switch {
 			case err != nil:
 				f.err = err
@@ -40,8 +43,8 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 			case f.spans != "":
 			case !slices.Contains(f.devices, dev):
 				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s, which is not of the flavor: the scheduler might give that", f.node.Name, class.Name, name, dev.ID.Device)
-			case neverLent(dev) != "":
-				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s: %s", f.node.Name, class.Name, name, dev.ID.Device, neverLent(dev))
+			case unnumbered(dev) != "":
+				f.spans = fmt.Sprintf("node %s: DeviceClass %s, which serves %s, also selects device %s: %s", f.node.Name, class.Name, name, dev.ID.Device, unnumbered(dev))
 			default:
 				w.matching = append(w.matching, dev)
 			}
@@ -51,6 +54,22 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 	if w.Count > resourcev1.AllocationResultsMaxSize {
 		f.spans = fmt.Sprintf("a pod asks for %d of %s, which DeviceClass %s serves by a claim of at most %d devices", w.Count, name, class.Name, resourcev1.AllocationResultsMaxSize)
 	}
+}
+
+// unnumbered says why a device cannot be promised by number, as the scheduler gives it for an extended resource; empty where
+// it can be.
+func unnumbered(d *ledger.Device) string {
+	switch {
+	case d.Unusable != "":
+		return d.Unusable
+	case len(d.Spec.ConsumesCounters) > 0:
+		return "it draws on shared counters, so that how many can be given is not a number"
+	case d.Multiple():
+		return "it allows multiple allocations, so that how many can be given is not a number"
+	case d.Mappings != nil:
+		return "it takes some of the node's own resources, and kube-scheduler schedules no pod that is given such a device for an extended resource"
+	}
+	return ""
 }
 
 // extendedClaim is the claim that kube-scheduler makes for a pod's devices of one class. It has a request for each

@@ -55,7 +55,7 @@ func (d *Decider) count(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 	}
 	count := int64(n.ps.Count)
 	room := n.room(b)
-	limit, scarce := room.Times(n.requests(), count)
+	limit, scarce := room.Times(n.least(b), count)
 	var why stop
 	if limit < count {
 		why = n.roomStop(room, scarce, b)
@@ -168,6 +168,9 @@ func (d *Decider) largest(ctx context.Context, n *nodeFit, b book, limit int32, 
 	if low < limit {
 		why = d.contended(n, b, low)
 	}
+	if n.counted() || n.mapped() {
+		return d.searchLargest(ctx, n, b, low, why)
+	}
 	if n.simple() && known[low] == yes { // what is placed is held against the allocator then
 		return low, why
 	}
@@ -220,7 +223,7 @@ func (n *nodeFit) available(b book) bool {
 // roomStop says that a node has too little of a resource for one more pod. Devices that a device plugin serves are told
 // as devices.
 func (n *nodeFit) roomStop(room ledger.Amounts, scarce corev1.ResourceName, b book) stop {
-	name, per := n.node.Name, n.ps.Requests[scarce]
+	name, per := n.node.Name, n.least(b)[scarce]
 	if scarce != n.plugin {
 		return stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: a pod asks for %s of %s, %s is free", name,
 			amount(scarce, per), scarce, amount(scarce, max(0, room[scarce])))}
@@ -251,13 +254,12 @@ func (w *want) count(b book) int64 {
 
 // tainted returns the taint for which the allocator would not give a device, or nil.
 func tainted(tolerations []resourcev1.DeviceToleration, dev *ledger.Device) *resourcev1.DeviceTaint {
-	for i := range dev.Spec.Taints {
-		t := &dev.Spec.Taints[i]
+	for _, t := range slices.Concat(dev.Taints, dev.Inherited) {
 		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 			continue
 		}
-		if !slices.ContainsFunc(tolerations, func(tol resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(tol, *t) }) {
-			return t
+		if !slices.ContainsFunc(tolerations, func(tol resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(tol, t) }) {
+			return &t
 		}
 	}
 	return nil
@@ -298,8 +300,10 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			plugin = listed
 		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
 			lost, lostAs = lost+1, lostReason(n.node, dev)
-		case neverLent(dev) != "":
-			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, neverLent(dev))
+		case dev.Unusable != "":
+			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
+		case w.unreferred(dev):
+			sick, example = sick+1, fmt.Sprintf("device %s takes some of the node's own resources, and kube-scheduler gives no such device to a claim that no container refers to", dev.ID.Device)
 		case n.overdue(dev) && b != emptyHealthy:
 			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
 		case !n.usable(dev, b) && b == managedGone:

@@ -60,6 +60,8 @@ type nodeFit struct {
 	steady bool
 	// taken holds, by book, what most returned; served what allocate last returned for pods of this podset alone.
 	taken  [books]*taking
+	// short is the resource of the node of which devices are to take least, while they are looked for; empty for none.
+	short corev1.ResourceName
 	served *served
 }
 
@@ -71,14 +73,19 @@ type want struct {
 	matching []*ledger.Device
 	// plugged are the devices that a device plugin lends, by its resource.
 	plugged map[*ledger.Device]corev1.ResourceName
+	// referred says whether a container refers to its claim.
+	referred bool
 }
+
+// unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
+func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && !w.referred }
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {
 	if _, plugged := w.plugged[dev]; plugged && b != emptyHealthy {
 		return false
 	}
-	return w.usable(dev, b) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
+	return w.usable(dev, b) && !w.unreferred(dev) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -201,7 +208,7 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		plugged = d.plugged(s, f.node)
 	}
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r, plugged: plugged}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim)}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice
@@ -276,14 +283,22 @@ func onlyAway(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolera
 
 // unavailable says why a pod may not run on a node, and whether that is meant for good.
 func unavailable(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
+	why, meant := kept(n, affinity, tolerations)
+	switch {
+	case meant:
+		return why, true
+	case n.Hostname == "":
+		return fmt.Sprintf("node %s has no %s label of its own to pin a pod by", n.Name, corev1.LabelHostname), true
+	case !n.Ready:
+		return fmt.Sprintf("node %s is not Ready", n.Name), false
+	}
+	return why, false
+}
+
+// kept says why kube-scheduler keeps a pod from a node, whatever the pod asks for, and whether that is meant for good.
+func kept(n *ledger.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) (string, bool) {
 	if ok, err := affinity.Match(n.Object); err != nil || !ok {
 		return fmt.Sprintf("node %s does not match the pod's node selector or affinity", n.Name), true
-	}
-	if n.Hostname == "" {
-		return fmt.Sprintf("node %s has no %s label of its own to pin a pod by", n.Name, corev1.LabelHostname), true
-	}
-	if !n.Ready {
-		return fmt.Sprintf("node %s is not Ready", n.Name), false
 	}
 	if n.Object.Spec.Unschedulable {
 		cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}

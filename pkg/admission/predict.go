@@ -2,9 +2,14 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -15,7 +20,8 @@ type Incoming struct {
 	// Pod is as the API server has it; its gates are not looked at.
 	Pod *corev1.Pod
 	// Claims are its ResourceClaims as they stand, by their names in the pod's spec.resourceClaims. One that is missing keeps
-	// the pod from every node.
+	// the pod from every node. The one that kube-scheduler made for the pod's extended resources, if there is one, may be under
+	// any other name.
 	Claims map[string]*resourcev1.ResourceClaim
 }
 
@@ -27,15 +33,111 @@ type Prediction struct {
 	Message string
 	// Quirk says where kube-scheduler counts otherwise than it is, though the pod may fit; empty for nowhere.
 	Quirk string
-	// Allocations is what it would allocate, by the names of Incoming.Claims; claims that are allocated are left out.
+	// Unsure is true where kube-scheduler may come to another answer each time: Quirk says why, and Fits is true only where
+	// each answer is.
+	Unsure bool
+	// Allocations is what it would allocate, by the names of Incoming.Claims; claims that are allocated are left out. What is
+	// given for extended resources is under ExtendedResourcesClaim. The shareIDs, which kube-scheduler draws, are made up.
 	Allocations map[string]*resourcev1.AllocationResult
 	// Mapped is what the claims take of the node's own resources.
 	Mapped ledger.Amounts
 }
 
-// Predict says whether kube-scheduler would put a pod on a node, on the accounts as they are: its node selector, affinity and
-// tolerations, the node's resources, its claims and what they map to. Ports, volumes, and affinity and spreading between pods
-// are not looked at.
+// Predict says whether kube-scheduler 1.36 would put a pod on a node, on the accounts as they are: its node selector, affinity
+// and tolerations, the node's resources, its claims and what they map to. Ports, volumes, and affinity and spreading between
+// pods are not looked at. What is promised or released counts as what is allocated does, but for devices that are held for the
+// pod's own claims; to leave out what else is held for the pod itself is the caller's part. Where kube-scheduler gives up the pod
+// on all nodes over something on one of them, that shows on that node alone. Safe for concurrent use.
 func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, p *Incoming) Prediction {
-	return Prediction{}
+	n := s.Node(node)
+	if n == nil {
+		return Prediction{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", node)}
+	}
+	f := &foresight{
+		decider: d, s: s, n: n, in: p, pod: p.Pod,
+		requests: resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}),
+	}
+	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.map136, f.bind}
+	for _, step := range steps {
+		if no := step(ctx); no != nil {
+			return Prediction{Reason: no.reason, Message: no.message, Quirk: f.quirk(), Unsure: f.unsure}
+		}
+	}
+	return Prediction{Fits: true, Quirk: f.quirk(), Unsure: f.unsure, Allocations: f.allocations(), Mapped: f.mapped}
+}
+
+// refusal says why a pod does not fit.
+type refusal struct {
+	reason  v1alpha1.Reason
+	message string
+}
+
+func refuse(reason v1alpha1.Reason, format string, args ...any) *refusal {
+	return &refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+// foresight is one pod on one node, as kube-scheduler's plugins look at it one after another.
+type foresight struct {
+	decider *Decider
+	s       *ledger.Snapshot
+	n       *ledger.Node
+	in      *Incoming
+	pod     *corev1.Pod
+	// requests is what the pod asks for without what its claims map to.
+	requests corev1.ResourceList
+	// claims are those of the pod, in its order; the one for its extended resources comes last.
+	claims []*podClaim
+	// classes are those that serve extended resources of the pod.
+	classes map[corev1.ResourceName]*resourcev1.DeviceClass
+	quirks  []string
+	unsure  bool
+	mapped  ledger.Amounts
+}
+
+// podClaim is one claim of the pod.
+type podClaim struct {
+	// name is the claim's in the pod's spec.
+	name string
+	*resourcev1.ResourceClaim
+	extended bool
+	// result is what the allocator gives.
+	result *resourcev1.AllocationResult
+}
+
+// allocated says that there is nothing to allocate.
+func (c *podClaim) allocated() bool { return c.Status.Allocation != nil }
+
+// odd notes where kube-scheduler counts otherwise than it is.
+func (f *foresight) odd(format string, args ...any) {
+	if quirk := fmt.Sprintf(format, args...); !slices.Contains(f.quirks, quirk) {
+		f.quirks = append(f.quirks, quirk)
+	}
+}
+
+func (f *foresight) quirk() string { return strings.Join(f.quirks, "; ") }
+
+// allocations returns what the allocator gives, by the claims' names.
+func (f *foresight) allocations() map[string]*resourcev1.AllocationResult {
+	var out map[string]*resourcev1.AllocationResult
+	for _, c := range f.claims {
+		if c.result != nil && !(c.extended && len(c.result.Devices.Results) == 0) {
+			if out == nil {
+				out = map[string]*resourcev1.AllocationResult{}
+			}
+			out[c.name] = c.result
+		}
+	}
+	return out
+}
+
+// place is what the plugins NodeName, NodeUnschedulable, TaintToleration and NodeAffinity say. Whether the node is Ready they
+// know by its taints alone.
+func (f *foresight) place(context.Context) *refusal {
+	if name := f.pod.Spec.NodeName; name != "" && name != f.n.Name {
+		return refuse(v1alpha1.ReasonNodeUnavailable, "the pod is for node %s", name)
+	}
+	if why, _ := kept(f.n, nodeaffinity.GetRequiredNodeAffinity(f.pod), f.pod.Spec.Tolerations); why != "" {
+		return refuse(v1alpha1.ReasonNodeUnavailable, "%s", why)
+	}
+	return nil
 }

@@ -117,6 +117,16 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 	if t := tainted(ps.tolerations(), d); t != nil {
 		return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s has taint %s:%s", n.Name, id.Device, t.Key, t.Effect)}
 	}
+	if d.Cover != "" {
+		return &Trouble{Reason: v1alpha1.ReasonForeignUse, Message: fmt.Sprintf("node %s: device %s is a part of %s, which is held whole", n.Name, id.Device, d.Cover)}
+	}
+	if n.Drawn(d) {
+		return &Trouble{Reason: v1alpha1.ReasonForeignUse, Message: fmt.Sprintf("node %s: more is drawn of the counters of device %s than there is", n.Name, id.Device)}
+	}
+	theirs := func(h *ledger.Holder) bool { return h.UID != o.placement && (h.Workload == "" || h.Workload != o.workload) }
+	if d.Multiple() && d.Left(ledger.DefaultConsumption(d.Spec), theirs) {
+		return nil
+	}
 	var freeing *Trouble
 	for _, h := range d.Holders {
 		switch {

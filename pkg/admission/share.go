@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -104,6 +105,11 @@ func (s *sharing) group() {
 			s.groups = append(s.groups, nil)
 		}
 		s.groups[g] = append(s.groups[g], dev)
+	}
+	if short := s.parts[0].fit.short; short != "" {
+		for _, g := range s.groups {
+			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x)[short], mapsTo(y)[short]) })
+		}
 	}
 }
 

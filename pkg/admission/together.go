@@ -38,9 +38,11 @@ func (d *Decider) together(ctx context.Context, r *Request, seats [][]trial, b b
 			for i := range seats {
 				out[i] = placedPodSet(r, &r.PodSets[i], chosen[i], nodes[i])
 			}
-			return out, yes
+			if !givenTwice(out) {
+				return out, yes
+			}
 		}
-		if a == undecided {
+		if a == undecided || a == yes {
 			result = undecided
 		}
 		i := len(seats) - 1
@@ -171,10 +173,11 @@ func (t *table) fitsOn(ctx context.Context, node string, m mix) bool {
 	}
 	room := parts[0].fit.room(t.book).Clone()
 	for _, p := range parts {
-		if k, _ := room.Times(p.fit.requests(), int64(p.k)); k < int64(p.k) {
+		least := p.fit.least(t.book)
+		if k, _ := room.Times(least, int64(p.k)); k < int64(p.k) {
 			return false
 		}
-		room.Add(p.fit.requests(), -int64(p.k))
+		room.Add(least, -int64(p.k))
 	}
 	if len(parts) == 1 {
 		return true // no more than the most that it takes

@@ -148,15 +148,27 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 	heap.Init(&queue)
 	left := ps.Count
 	placed := []v1alpha1.PlacementNode{}
+	given := map[ledger.DeviceID]bool{}
 	for left > 0 && queue.Len() > 0 {
 		c := heap.Pop(&queue).(candidate)
 		k := min(left, c.count)
+		if fit := c.fit.barring(given); fit != c.fit {
+			c.fit, k = fit, min(left, d.most(ctx, fit, b).pods)
+		}
+		if k == 0 {
+			continue
+		}
 		shares, a := d.allocate(ctx, []part{{c.fit, k}}, b)
 		if a != yes {
 			continue
 		}
+		give(given, shares[0])
 		placed = append(placed, promised(c.fit, shares[0]))
 		left -= k
+	}
+	if left > 0 && len(given) > 0 { // which node is given which of them was not searched through
+		why.add(&stop{reason: v1alpha1.ReasonUndecided, message: "the nodes share devices, and as they were dealt out not all pods have theirs"})
+		return nil, why
 	}
 	if left > 0 { // fewer pods than the most that a node takes fit on it, so a search was cut short
 		why.add(&stop{reason: v1alpha1.ReasonUndecided, message: "the search was cut short"})

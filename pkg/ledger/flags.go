@@ -83,7 +83,7 @@ func (n *Node) impossible() []Flag {
 	}
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		if d.Unusable == "" || d.wholeOf(n) {
+		if d.Unusable == "" || d.WholeOf(n) {
 			continue
 		}
 		flags = append(flags, Flag{Reason: FlagImpossible, Object: d.ID.String(), Message: fmt.Sprintf("device %s is kept out: %s", d.ID, d.Unusable)})
@@ -91,7 +91,7 @@ func (n *Node) impossible() []Flag {
 	return flags
 }
 
-// wholeOf says whether other devices of the node are parts of the device.
-func (d *Device) wholeOf(n *Node) bool {
+// WholeOf says whether the device is a card that other devices of the node are parts of, without counters.
+func (d *Device) WholeOf(n *Node) bool {
 	return n.split && slices.ContainsFunc(n.Devices, func(x Device) bool { return x.whole == d.ID })
 }

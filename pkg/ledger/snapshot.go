@@ -269,6 +269,9 @@ type Node struct {
 	Withheld []Device
 	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
 	Elsewhere []Device
+	// MappedClaims are the claims for which kube-scheduler counts something against the node's own resources, with the pods on
+	// the node that it does so for; sorted by namespace and name.
+	MappedClaims []MappedClaim
 	// Agents are the pods on the node that no Workload made and that carry labels, sorted by namespace and name: drivers are
 	// found among them.
 	Agents []Agent

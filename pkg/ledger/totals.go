@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -53,6 +54,20 @@ func (n *Node) Counters() []Counter {
 		return cmp.Or(cmp.Compare(x.Driver, y.Driver), cmp.Compare(x.Pool, y.Pool), cmp.Compare(x.Set, y.Set), cmp.Compare(x.Name, y.Name))
 	})
 	return list
+}
+
+// Drawn says whether any counter that a device draws on is drawn on beyond its total.
+func (n *Node) Drawn(d *Device) bool {
+	if len(d.Spec.ConsumesCounters) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(n.Counters(), func(c Counter) bool {
+		return c.Driver == d.ID.Driver && c.Pool == d.ID.Pool && c.Used.Cmp(c.Total) > 0 &&
+			slices.ContainsFunc(d.Spec.ConsumesCounters, func(draw resourcev1.DeviceCounterConsumption) bool {
+				_, draws := draw.Counters[c.Name]
+				return draws && draw.CounterSet == c.Set
+			})
+	})
 }
 
 // Zones returns the accounts of a node's NUMA zones, in order of their numbers; NoZone, which holds what belongs to none,

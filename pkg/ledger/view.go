@@ -29,7 +29,7 @@ func (b *Book) view(name string) *Node {
 	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
 		n.Hostname = host
 	}
-	n.Free = n.Allocatable.Clone()
+	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
 	for i := range n.Pools {

@@ -1,0 +1,168 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// refers says whether a container of the podset refers to one of its claims.
+func (ps *PodSet) refers(claim int) bool {
+	if claim >= len(ps.Shape.Claims) {
+		return true // the scheduler's own
+	}
+	name := ps.Shape.Claims[claim].Name
+	in := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == name })
+	}
+	return slices.ContainsFunc(ps.Spec.Containers, in) || slices.ContainsFunc(ps.Spec.InitContainers, in)
+}
+
+// mapped says whether any of the devices that the podset may have takes some of the node's own resources.
+func (n *nodeFit) mapped() bool {
+	return slices.ContainsFunc(n.matching(), func(d *ledger.Device) bool { return d.Mappings != nil })
+}
+
+// least is what one pod takes of the node's own resources at the least: what it asks for, and for each device that it may be
+// given the least of what any of them takes, resource by resource.
+func (n *nodeFit) least(b book) ledger.Amounts {
+	asked := n.requests()
+	if !n.mapped() {
+		return asked
+	}
+	asked = asked.Clone()
+	for i := range n.wants {
+		w := &n.wants[i]
+		var low ledger.Amounts
+		for _, dev := range w.matching {
+			if !w.given(dev, b) {
+				continue
+			}
+			takes := mapsTo(dev)
+			if low == nil {
+				low = takes.Clone()
+				continue
+			}
+			for name := range low {
+				if low[name] = min(low[name], takes[name]); low[name] == 0 {
+					delete(low, name)
+				}
+			}
+		}
+		asked.Add(low, w.Count)
+	}
+	return asked
+}
+
+// mapsTo is what a device takes of its node's own resources for a claim that asks for none of its capacities.
+func mapsTo(d *ledger.Device) ledger.Amounts { return d.Maps(ledger.DefaultConsumption(d.Spec)) }
+
+// cost is how much of the resource that was short a device takes of its node; 0 while none was.
+func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 {
+	if n.short == "" {
+		return 0
+	}
+	if dev := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}); dev != nil {
+		return mapsTo(dev)[n.short]
+	}
+	return math.MaxInt64
+}
+
+// maxShort is for how many resources that are short the devices that take least of them are looked for.
+const maxShort = 4
+
+// serveMapped finds devices such that what they take of the node's own resources is there beside what the pods ask for.
+// kube-scheduler does not look for others where the first that it finds take too much, but a claim that is cut to devices
+// leaves it no choice: so those that take least of what is short are tried first.
+func (d *Decider) serveMapped(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	tried := map[corev1.ResourceName]bool{}
+	short := corev1.ResourceName("")
+	for range maxShort {
+		for _, p := range parts {
+			p.fit.short = short
+		}
+		shares, a := d.serveDevices(ctx, parts, b)
+		for _, p := range parts {
+			p.fit.short = ""
+		}
+		if a != yes {
+			return nil, a
+		}
+		tried[short] = true
+		if short = tooMuch(parts, shares, b); short == "" {
+			return shares, yes
+		}
+		if tried[short] {
+			break
+		}
+	}
+	return nil, no
+}
+
+// tooMuch returns a resource of which the pods and their devices take more than the node has, the first in order of names;
+// empty for none.
+func tooMuch(parts []part, shares [][]share, b book) corev1.ResourceName {
+	total := ledger.Amounts{}
+	for i, p := range parts {
+		total.Add(p.fit.requests(), int64(p.k))
+		for _, sh := range shares[i] {
+			for w := range sh {
+				for _, dev := range sh[w] {
+					total.Add(mapsTo(dev), 1)
+				}
+			}
+		}
+	}
+	if k, short := parts[0].fit.room(b).Times(total, 1); k < 1 {
+		return short
+	}
+	return ""
+}
+
+// searchLargest returns the most pods, up to limit, for which the allocator finds devices; why is what set the limit. Fewer
+// pods fit wherever more do.
+func (d *Decider) searchLargest(ctx context.Context, n *nodeFit, b book, limit int32, why stop) (int32, stop) {
+	low, high, undecidedAt := int32(0), limit+1, int32(0)
+	for low < high-1 {
+		middle := high - 1 // most of the time all fit
+		if high <= limit {
+			middle = low + (high-low)/2
+		}
+		switch _, a := d.allocate(ctx, []part{{n, middle}}, b); a {
+		case yes:
+			low = middle
+		case undecided:
+			high, undecidedAt = middle, middle
+		default:
+			high = middle
+		}
+	}
+	switch {
+	case low == limit:
+	case undecidedAt == low+1:
+		why = stop{reason: v1alpha1.ReasonUndecided, message: fmt.Sprintf("node %s: the search for devices of %s together was cut short", n.node.Name, plural(low+1, "pod"))}
+	case n.mapped() && n.scarce(b, low+1) != "":
+		short := n.scarce(b, low+1)
+		why = stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: what %s and their devices take of %s is not there, %s is free",
+			n.node.Name, plural(low+1, "pod"), short, amount(short, max(0, n.room(b)[short])))}
+	default:
+		why = d.contended(n, b, low)
+	}
+	return low, why
+}
+
+// scarce returns the resource for which so many pods have no room at the least that their devices take; empty for none.
+func (n *nodeFit) scarce(b book, pods int32) corev1.ResourceName {
+	k, short := n.room(b).Times(n.least(b), int64(pods))
+	if k < int64(pods) {
+		return short
+	}
+	return ""
+}

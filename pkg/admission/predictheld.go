@@ -1,0 +1,170 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// allocate has kube-scheduler's allocator find devices for the claims that have none.
+func (f *foresight) allocate(ctx context.Context) *refusal {
+	var open []*podClaim
+	var claims []*resourcev1.ResourceClaim
+	for _, c := range f.claims {
+		if !c.allocated() {
+			open, claims = append(open, c), append(claims, c.ResourceClaim)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	bounded := &stepping{Context: ctx}
+	results, err := f.decider.call(bounded, Allocation{
+		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
+	})
+	switch {
+	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
+		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
+		f.unsure = true
+		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, maxAllocatorSteps)
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
+	case err != nil:
+		f.odd("kube-scheduler gives up such a pod on all nodes")
+		return refuse(v1alpha1.ReasonClaimUnsupported, "node %s: %v", f.n.Name, err)
+	case len(results) != len(claims):
+		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has not the devices that the claims ask for", f.n.Name)
+	}
+	for i, c := range open {
+		c.result = &results[i]
+		for j := range c.result.Devices.Results {
+			if r := &c.result.Devices.Results[j]; r.ShareID != nil {
+				r.ShareID = ptr.To(types.UID(fmt.Sprintf("%s-%d", c.UID, j)))
+			}
+		}
+	}
+	return nil
+}
+
+// own says whether a holder is a claim of the pod that has no devices yet.
+func (f *foresight) own(h *ledger.Holder) bool {
+	return h.Kind == ledger.HolderReleased && slices.ContainsFunc(f.claims, func(c *podClaim) bool { return c.UID == h.UID })
+}
+
+// listed are the devices that the accounts of a node have, each but once: what is listed now goes before what was.
+func listed(n *ledger.Node) []*ledger.Device {
+	var out []*ledger.Device
+	seen := map[ledger.DeviceID]bool{}
+	for _, list := range [][]ledger.Device{n.Devices, n.Withheld, n.Elsewhere, n.Lost} {
+		for i := range list {
+			if !seen[list[i].ID] {
+				seen[list[i].ID] = true
+				out = append(out, &list[i])
+			}
+		}
+	}
+	return out
+}
+
+// visible are the slices that kube-scheduler's allocator looks at for the node, of every generation, with the taints of
+// DeviceTaintRules in them. Slices with counters it looks at for every node: of pools without devices for this one that
+// matters to claims for all devices, which fail where any pool is incomplete.
+func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.ResourceSlice {
+	ruled := map[ledger.DeviceID][]resourcev1.DeviceTaint{}
+	for _, d := range listed(f.n) {
+		if own := len(d.Spec.Taints); len(d.Taints) > own {
+			ruled[d.ID] = d.Taints[own:]
+		}
+	}
+	var out []*resourcev1.ResourceSlice
+	type pool struct{ driver, name string }
+	seen := map[pool]bool{}
+	for i := range f.n.Pools {
+		p := &f.n.Pools[i]
+		seen[pool{p.Driver, p.Name}] = true
+		for _, s := range p.Every {
+			out = append(out, withTaints(s, ruled))
+		}
+	}
+	if slices.ContainsFunc(claims, wantsAll) {
+		for _, n := range f.s.Nodes() {
+			for i := range n.Pools {
+				p := &n.Pools[i]
+				if id := (pool{p.Driver, p.Name}); !seen[id] && slices.ContainsFunc(p.Every, func(s *resourcev1.ResourceSlice) bool { return len(s.Spec.SharedCounters) > 0 }) {
+					seen[id] = true
+					out = append(out, p.Every...)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	return out
+}
+
+// wantsAll says whether a claim asks for all devices of a kind.
+func wantsAll(c *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
+		return r.Exactly != nil && r.Exactly.AllocationMode == resourcev1.DeviceAllocationModeAll ||
+			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.AllocationMode == resourcev1.DeviceAllocationModeAll })
+	})
+}
+
+// withTaints returns a slice with more taints in its devices; the slice itself where there are none.
+func withTaints(s *resourcev1.ResourceSlice, ruled map[ledger.DeviceID][]resourcev1.DeviceTaint) *resourcev1.ResourceSlice {
+	out := s
+	for i := range s.Spec.Devices {
+		more := ruled[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: s.Spec.Devices[i].Name}]
+		if len(more) == 0 {
+			continue
+		}
+		if out == s {
+			out = &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
+			out.Spec.Devices = slices.Clone(s.Spec.Devices)
+		}
+		d := &out.Spec.Devices[i]
+		d.Taints = append(slices.Clone(d.Taints), more...)
+	}
+	return out
+}
+
+// held is what is allocated, promised or released of the devices that a node may see, as kube-scheduler's allocator takes it;
+// but says of which holders it is not.
+func held(n *ledger.Node, but func(*ledger.Holder) bool) structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+	for _, d := range listed(n) {
+		id := structured.MakeDeviceID(d.ID.Driver, d.ID.Pool, d.ID.Device)
+		for i := range d.Holders {
+			h := &d.Holders[i]
+			if but(h) {
+				continue
+			}
+			share := h.Share
+			if share == "" && h.Kind != ledger.HolderClaim && d.Multiple() {
+				share = types.UID(fmt.Sprintf("%s-%d", h.UID, i))
+			}
+			if share == "" {
+				state.AllocatedDevices.Insert(id)
+				continue
+			}
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, &share))
+			if h.Consumed != nil {
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, h.Consumed.Clone()))
+			}
+		}
+	}
+	return state
+}

@@ -1,0 +1,56 @@
+package admission
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// room is what the plugin NodeResourcesFit says. Extended resources that a DeviceClass serves on the node are the allocator's
+// to judge.
+func (f *foresight) room(context.Context) *refusal {
+	if f.n.Free[corev1.ResourcePods] < 1 {
+		return refuse(v1alpha1.ReasonNodeResources, "node %s: too many pods", f.n.Name)
+	}
+	asked := ledger.AmountsOf(f.requests)
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		v := asked[name]
+		if v <= 0 || !counted(name) || f.n.Allocatable[name] <= 0 && f.classes[name] != nil {
+			continue
+		}
+		if v > f.n.Free[name] {
+			return f.insufficient(name, v)
+		}
+	}
+	return nil
+}
+
+func (f *foresight) insufficient(name corev1.ResourceName, asked int64) *refusal {
+	return refuse(v1alpha1.ReasonNodeResources, "node %s: insufficient %s: %d asked for, %d free", f.n.Name, name, asked, f.n.Free[name])
+}
+
+// counted says whether kube-scheduler counts a resource at all: of names without a domain it knows a few.
+func counted(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return true
+	}
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix) ||
+		strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}
+
+// byClaim says whether kube-scheduler may serve a resource by a claim that it makes itself.
+func byClaim(name corev1.ResourceName) bool {
+	if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+		return true
+	}
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}
