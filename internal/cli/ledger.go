@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/inspect"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
@@ -58,10 +58,9 @@ func (f *ledgerFlags) addCold(flags *pflag.FlagSet) {
 
 // source reads the ledger in both ways.
 type source struct {
-	config *rest.Config
-	reader client.Reader
-	now    func() time.Time
-	live   func(ctx context.Context) (*ledger.Export, error)
+	api  *observe.Cold
+	now  func() time.Time
+	live func(ctx context.Context) (*ledger.Export, error)
 }
 
 func (f *ledgerFlags) open() (*source, error) {
@@ -69,21 +68,20 @@ func (f *ledgerFlags) open() (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader, err := client.New(config, client.Options{Scheme: parts.Scheme()})
+	config.WarningHandler = rest.NoWarnings{} // they are about API versions, which nobody who asks can change
+	api, err := observe.NewCold(config, parts.Scheme())
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, err
 	}
-	s := &source{config: config, reader: reader, now: f.now}
 	manager, err := inspect.NewClient(config, f.manager)
 	if err != nil {
 		return nil, err
 	}
-	s.live = manager.Fetch
-	return s, nil
+	return &source{api: api, now: f.now, live: manager.Fetch}, nil
 }
 
 func (s *source) cold(ctx context.Context) (*ledger.Export, error) {
-	return inspect.Cold(ctx, s.reader, parts.Scheme(), s.now)
+	return inspect.Cold(ctx, s.api, s.now)
 }
 
 // read returns the live book, or the cold one where that was asked for or there is no other. Whoever named a manager wants
@@ -183,10 +181,10 @@ func (f *ledgerFlags) newStatus() *cobra.Command {
 // policies returns the cluster's policies in order of their names. What of one cannot be resolved is left out, with a note.
 func (s *source) policies(ctx context.Context) ([]*flavors.Policy, []string, error) {
 	list := &v1alpha1.DevicePolicyList{}
-	if err := s.reader.List(ctx, list); err != nil {
+	if err := s.api.Client.List(ctx, list); err != nil {
 		return nil, nil, fmt.Errorf("list DevicePolicies: %w", err)
 	}
-	resolver := &policies.Resolver{Client: s.reader}
+	resolver := &policies.Resolver{Client: s.api.Client}
 	var out []*flavors.Policy
 	var notes []string
 	for i := range list.Items {

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// Cold returns the export of a book that was filled from the API server just now. The scheme knows what the book takes.
-func Cold(ctx context.Context, c client.Reader, scheme *runtime.Scheme, now func() time.Time) (*ledger.Export, error) {
-	book, err := observe.Cold(ctx, c, scheme)
+// Cold returns the export of a book that is filled from the API server now.
+func Cold(ctx context.Context, from *observe.Cold, now func() time.Time) (*ledger.Export, error) {
+	book, err := from.Book(ctx)
 	if err != nil {
 		return nil, err
 	}
