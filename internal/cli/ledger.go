@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/inspect"
@@ -35,10 +36,19 @@ type ledgerFlags struct {
 	now     func() time.Time
 	manager inspect.Manager
 	cold    bool
+	open    func() (*source, error)
+	// tries and pause are those of the Verifier.
+	tries int
+	pause time.Duration
 }
 
 func newLedger(c *cluster, now func() time.Time) *cobra.Command {
 	f := &ledgerFlags{cluster: c, now: now}
+	f.open = f.connect
+	return f.command()
+}
+
+func (f *ledgerFlags) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "ledger", Short: "Look at the ledger: what is free, who holds the rest, and whether the manager's book is right", Long: ledgerLong}
 	f.addFlags(cmd.PersistentFlags())
 	cmd.AddCommand(f.newStatus(), f.newExport(), f.newVerify())
@@ -56,14 +66,14 @@ func (f *ledgerFlags) addCold(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.cold, "cold", false, "compute from the API server rather than ask the manager")
 }
 
-// source reads the ledger in both ways.
+// source reads the ledger in both ways, and the policies with what is odd about them.
 type source struct {
-	api  *observe.Cold
-	now  func() time.Time
-	live func(ctx context.Context) (*ledger.Export, error)
+	live, cold func(ctx context.Context) (*ledger.Export, error)
+	policies   func(ctx context.Context) ([]*flavors.Policy, []string, error)
 }
 
-func (f *ledgerFlags) open() (*source, error) {
+// connect returns the source that the flags say, with the caller's rights.
+func (f *ledgerFlags) connect() (*source, error) {
 	config, err := f.cluster.config()
 	if err != nil {
 		return nil, err
@@ -77,11 +87,11 @@ func (f *ledgerFlags) open() (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &source{api: api, now: f.now, live: manager.Fetch}, nil
-}
-
-func (s *source) cold(ctx context.Context) (*ledger.Export, error) {
-	return inspect.Cold(ctx, s.api, s.now)
+	return &source{
+		live:     manager.Fetch,
+		cold:     func(ctx context.Context) (*ledger.Export, error) { return inspect.Cold(ctx, api, f.now) },
+		policies: func(ctx context.Context) ([]*flavors.Policy, []string, error) { return policiesOf(ctx, api.Client) },
+	}, nil
 }
 
 // read returns the live book, or the cold one where that was asked for or there is no other. Whoever named a manager wants
@@ -178,13 +188,13 @@ func (f *ledgerFlags) newStatus() *cobra.Command {
 	return cmd
 }
 
-// policies returns the cluster's policies in order of their names. What of one cannot be resolved is left out, with a note.
-func (s *source) policies(ctx context.Context) ([]*flavors.Policy, []string, error) {
+// policiesOf returns the cluster's policies in order of their names. What of one cannot be resolved is left out, with a note.
+func policiesOf(ctx context.Context, c client.Reader) ([]*flavors.Policy, []string, error) {
 	list := &v1alpha1.DevicePolicyList{}
-	if err := s.api.Client.List(ctx, list); err != nil {
+	if err := c.List(ctx, list); err != nil {
 		return nil, nil, fmt.Errorf("list DevicePolicies: %w", err)
 	}
-	resolver := &policies.Resolver{Client: s.api.Client}
+	resolver := &policies.Resolver{Client: c}
 	var out []*flavors.Policy
 	var notes []string
 	for i := range list.Items {
@@ -224,7 +234,7 @@ without a manager, without the rights, or because everything moves.`,
 			if err != nil {
 				return cannotTell{err}
 			}
-			verifier := &inspect.Verifier{Live: s.live, Cold: s.cold}
+			verifier := &inspect.Verifier{Live: s.live, Cold: s.cold, Tries: f.tries, Pause: f.pause}
 			verdict, err := verifier.Verify(cmd.Context())
 			if err != nil {
 				return cannotTell{err}

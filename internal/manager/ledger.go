@@ -124,4 +124,3 @@ func tokenFromHeader(inner http.Handler) http.Handler {
 		inner.ServeHTTP(w, r)
 	})
 }
-
