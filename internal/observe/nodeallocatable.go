@@ -83,7 +83,7 @@ func MappingsOf(d *resourcev1.Device, text []byte) *ledger.Mappings {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&entries); err != nil {
-		return &ledger.Mappings{Rules: ledger.Rules137, Problem: "its nodeAllocatableResources cannot be read: " + err.Error()}
+		return &ledger.Mappings{Rules: ledger.Rules137, Problem: fmt.Sprintf("its nodeAllocatableResources cannot be read: %.200s", err.Error())}
 	}
 	return ledger.Mappings137(d, entries)
 }
