@@ -270,6 +270,9 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 	name, per := n.node.Name, w.Count
 	if len(n.devices) == 0 { // nothing is remembered of them either
 		for _, p := range n.node.Pools {
+			if p.State == ledger.PoolImpossible {
+				return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: pool %s of %s is kept out: %s", name, p.Name, p.Driver, p.Problem)}
+			}
 			if p.State != ledger.PoolFresh {
 				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
 			}
@@ -310,7 +313,7 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			foreign++
 		case !n.usable(dev, b):
 			held++
-			if !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
+			if len(dev.Holders) > 0 && !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
 				freeing++
 			}
 		case taint != nil && b != emptyHealthy:
@@ -322,7 +325,7 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s lists %s: its device plugin lends these devices, not the pool", name, plugin)}
 	case lost > 0 && int64(len(w.matching))-lost < per:
 		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(w.matching))}
-	case sick > 0 && int64(len(w.matching))-sick < per:
+	case sick > 0 && int64(len(w.matching))-sick < per*(pods+1):
 		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(w.matching), example)}
 	case foreign > 0:
 		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(w.matching))}

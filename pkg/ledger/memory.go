@@ -23,7 +23,7 @@ type remembered struct {
 func (b *Book) published(s *slice, at time.Time) {
 	id := lossKey{s.pool(), s.home()}
 	left := false
-	for uid := range b.slicesOf[id.pool] {
+	for uid := range b.slicesOf[id.pool].all() {
 		if x := b.slices[uid]; x.home() == id.node {
 			left = true
 			b.highest[id] = max(b.highest[id], x.Spec.Pool.Generation)
@@ -116,7 +116,7 @@ func (b *Book) arrive(name string) {
 		b.lentDeparted = nil
 	}
 	b.departures = slices.DeleteFunc(b.departures, func(n string) bool { return n == name })
-	for uid := range b.slicesOn[name] {
+	for uid := range b.slicesOn[name].all() {
 		s := b.slices[uid]
 		b.remember(lossKey{s.pool(), name}, time.Time{})
 	}

@@ -21,7 +21,7 @@ type Snapshot struct {
 	Version int64
 
 	// nodes are in order of their names; at says where each is. Versions with the same nodes share at.
-	nodes    []*Node
+	nodes    nodeList
 	at       map[string]int
 	departed []*Node
 	classes  *Classes
@@ -32,12 +32,12 @@ func (s *Snapshot) Departed() []*Node { return s.departed }
 
 // Nodes returns the nodes in order of their names. The list is read-only. A node that did not change between two versions is
 // the same in both, by pointer.
-func (s *Snapshot) Nodes() []*Node { return slices.Clip(s.nodes) }
+func (s *Snapshot) Nodes() []*Node { return s.nodes.all() }
 
 // Node returns one node, or nil.
 func (s *Snapshot) Node(name string) *Node {
 	if i, ok := s.at[name]; ok {
-		return s.nodes[i]
+		return s.nodes.at(i)
 	}
 	return nil
 }
@@ -78,20 +78,20 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
 func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
-	c := s.clone()
+	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
-		n := c.nodes[at]
+		n := nodes.at(at)
 		if !fresh[n.Name] {
 			fresh[n.Name] = true
 			n = n.clone()
-			c.nodes[at] = n
+			nodes.set(at, n)
 		}
 		return n
 	}
 	for i := range podSets {
 		ps := &podSets[i]
-		at, ok := c.at[ps.Node]
+		at, ok := s.at[ps.Node]
 		if !ok {
 			continue
 		}
@@ -108,8 +108,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		if !wide {
 			continue
 		}
-		for j := range c.nodes {
-			if other := c.nodes[j]; other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
+		for j := range nodes.len {
+			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
 				for _, id := range ps.Devices {
 					if d := other.device(id); d != nil {
@@ -120,7 +120,7 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			}
 		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -136,9 +136,10 @@ func (n *Node) device(id DeviceID) *Device {
 	return nil
 }
 
-func (s *Snapshot) clone() *Snapshot {
+// of returns the snapshot with other nodes.
+func (s *Snapshot) of(nodes *edit) *Snapshot {
 	c := *s
-	c.nodes = slices.Clone(s.nodes)
+	c.nodes = nodes.nodeList
 	return &c
 }
 
@@ -170,11 +171,14 @@ func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, 
 	if len(workloads) == 0 {
 		return s
 	}
-	c := s.clone()
-	for i, n := range c.nodes {
-		c.nodes[i] = n.without(gone, now)
+	nodes := s.nodes.edit()
+	for i := range nodes.len {
+		n := nodes.at(i)
+		if c := n.without(gone, now); c != n {
+			nodes.set(i, c)
+		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // NodeWithout returns one node as Without has it for one Workload, or nil.
@@ -270,7 +274,8 @@ type Node struct {
 	Pools []Pool
 	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
 	Mapped Amounts
-	// Withheld holds the devices of pools that regressed, as their slices list them now, sorted likewise. They lend nothing.
+	// Withheld holds the devices of pools that regressed or are impossible, as their slices list them now, sorted likewise. They
+	// lend nothing.
 	Withheld []Device
 	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
 	Elsewhere []Device

@@ -54,7 +54,7 @@ var table = []row{
 	// memory: neither knows of the other, and no part of whom it is run by.
 	{folder: "internal/controller", own: edge},
 	{folder: "internal/parts", own: append([]string{"internal/controller"}, edge...)},
-	{folder: "internal/manager", own: []string{"api", "pkg", "internal/kueueconfig", "internal/observe", "internal/parts", "internal/webhook"}},
+	{folder: "internal/manager", own: []string{"api", "pkg", "internal/kueueconfig", "internal/metrics", "internal/observe", "internal/parts", "internal/webhook"}},
 	{
 		folder: "internal/simulate",
 		own: []string{
