@@ -128,7 +128,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 		h.note(t.Since.Add(h.grace))
 		h.worse(Coming, t.Reason, t.Message)
 		// what a node that comes back would not give is not waited for
-		if more := s.deviceTrouble(n, ps, ours{h.promise.Workload, h.promise.Placement, h.now}); more != nil && !more.Freeing && !more.Lost {
+		if more := s.deviceTrouble(n, ps, ours{h.promise.Workload, h.promise.Placement, h.now, h.snapshot}); more != nil && !more.Freeing && !more.Lost {
 			h.worse(Broken, more.Reason, more.Message)
 		}
 	default:

@@ -51,7 +51,7 @@ func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement
 	if t := nodeTrouble(n, ps); t != nil {
 		return t
 	}
-	return s.deviceTrouble(n, ps, ours{workload, placement, now})
+	return s.deviceTrouble(n, ps, ours{workload, placement, now, snapshot})
 }
 
 // deviceTrouble says what about a slot's devices keeps a pod from them, whatever its node; what comes free by itself comes
@@ -91,10 +91,18 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: onlyAway(n, affinity, tolerations), Since: ledger.ReadySince(n.Object)}
 }
 
-// ours says whose a slot is, and when it is looked at.
+// ours says whose a slot is, when it is looked at and on which accounts.
 type ours struct {
 	workload, placement types.UID
 	now                 time.Time
+	snapshot            *ledger.Snapshot
+}
+
+// yields says whether a holder is a promise that loses the device to another by the rule of Overlaps: it is about to be
+// withdrawn, and keeps nobody from it.
+func (o *ours) yields(h *ledger.Holder) bool {
+	return h.Kind == ledger.HolderPlacement && h.UID != "" &&
+		slices.ContainsFunc(o.snapshot.Overlaps(), func(x ledger.Overlap) bool { return x.Loser.UID == h.UID })
 }
 
 func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trouble {
@@ -132,7 +140,7 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 	var freeing *Trouble
 	for _, h := range d.Holders {
 		switch {
-		case h.UID == o.placement:
+		case h.UID == o.placement || o.yields(&h):
 		case h.Freeing && !h.Ending(o.now):
 			return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is held by a pod that should have ended by now", n.Name, id.Device)}
 		case h.Freeing || h.Workload != "" && h.Workload == o.workload:

@@ -128,6 +128,8 @@ type Claim struct {
 	Promised []DeviceID
 	// Pod is the uid of the pod that owns it; empty for a claim that a user made.
 	Pod types.UID
+	// again are the devices that its allocation lists more than once; the book notes them.
+	again []DeviceID
 }
 
 // Share is one allocation of a device that allows several.

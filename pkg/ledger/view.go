@@ -208,6 +208,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		if st := b.statuses[uid]; st != nil {
 			for i := range st.Claims {
+				if p.maps(st.Claims[i].Claim) {
+					continue // told twice, by either reading of the status
+				}
 				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
 				n.Mapped.Add(st.Claims[i].Amounts, 1)
 			}
@@ -219,10 +222,10 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	for uid := range b.promisesFor(n, wide) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
-		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
-			continue
+		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
+			continue // of an earlier reservation, or not the one Placement of its Workload
 		}
-		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID, Created: p.CreatedUnix}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
@@ -327,7 +330,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
 	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
