@@ -67,6 +67,8 @@ type Book struct {
 	highest map[lossKey]int64
 	// agents is what was seen of pods that no Workload made, by node: their history.
 	agents map[string]*agents
+	// amounts holds the requests that pods have, once each.
+	amounts map[string]Amounts
 	// memory holds pools as they were when they were last complete; lostOn and lostOf those of them, by node and by pool, that are not
 	// now.
 	memory map[lossKey]*remembered
@@ -128,6 +130,7 @@ func New() *Book {
 		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
+		amounts:    map[string]Amounts{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		lostOf:     map[pool]map[lossKey]struct{}{},
