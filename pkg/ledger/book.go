@@ -59,9 +59,11 @@ type Book struct {
 	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
 	statuses   map[types.UID]*PodStatus
-	workloads  map[types.UID]*Workload
-	ownedBy    index[ownerKey]
-	placedFor  index[types.UID]
+	// countedIn are the pools of the devices that a Placement promises by number.
+	countedIn map[types.UID]map[pool]struct{}
+	workloads map[types.UID]*Workload
+	ownedBy   index[ownerKey]
+	placedFor index[types.UID]
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
@@ -123,6 +125,7 @@ func New() *Book {
 		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
 		statuses:   map[types.UID]*PodStatus{},
+		countedIn:  map[types.UID]map[pool]struct{}{},
 		workloads:  map[types.UID]*Workload{},
 		ownedBy:    index[ownerKey]{},
 		placedFor:  index[types.UID]{},
