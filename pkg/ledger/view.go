@@ -23,6 +23,7 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
@@ -240,7 +241,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
+				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
