@@ -39,14 +39,10 @@ func (b *Book) view(name string) *Node {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
-			first := len(n.Devices)
-			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
-			if totals := totalsOf(p.list); totals.sets != nil {
-				totals.keepOut(n.Devices[first:])
-			}
+			n.Devices = append(n.Devices, b.listed(o.Node, p, promised)...)
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
-			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+			n.Withheld = append(n.Withheld, b.listed(o.Node, p, promised)...)
 		case PoolIncomplete:
 			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
@@ -75,6 +71,15 @@ func latest(lost []Device) []Device {
 		return cmp.Or(compareDeviceIDs(x.ID, y.ID), y.Lost.Compare(x.Lost), cmp.Compare(x.Slice.Name, y.Slice.Name), cmp.Compare(x.Slice.UID, y.Slice.UID))
 	})
 	return slices.CompactFunc(lost, func(x, y Device) bool { return x.ID == y.ID })
+}
+
+// listed returns the devices that a complete pool lists for a node, those that draw on more than there is among them.
+func (b *Book) listed(n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	list := b.devices(nil, n, p.list, promised, time.Time{})
+	if totals := totalsOf(p.list); totals.sets != nil {
+		totals.keepOut(list)
+	}
+	return list
 }
 
 // devices appends the devices of slices that a node may use, with who holds them.
@@ -205,11 +210,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
 	for uid, p := range b.podsOnNode(n) {
 		w, managed := b.workloadOf(p.Namespace, p.Owner)
-		if managed {
-			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
-				taken[slotKey{w, p.PodSet}]++
-				given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
-			}
+		if managed && b.takesSlot(p, w) {
+			taken[slotKey{w, p.PodSet}]++
+			given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
 		}
 		freeing, until := b.freeing(p, w)
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
@@ -241,6 +244,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 				holder.at = pn.Name
 				if pn.Name != n.Name {
 					promise(promised, holder, pn.Requests, pools)
+					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
@@ -251,9 +255,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 						if len(devices) == 0 {
 							n.Unallocated++
 						}
-						for _, d := range devices {
-							c.taken[d] = true
-						}
+						c.give(devices)
 					}
 					counted = append(counted, c)
 				}
@@ -262,6 +264,12 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	b.promiseByCount(promised, counted)
 	return promised
+}
+
+// takesSlot says whether a pod has one of the slots of its Workload's promise.
+func (b *Book) takesSlot(p *Pod, workload types.UID) bool {
+	key := b.workloads[workload].Key
+	return key != nil && p.CreatedUnix >= key.ReservedAt.Unix()
 }
 
 // freeing says whether a pod is ending, and until when that is waited for: it has a deletionTimestamp, or its Workload has
