@@ -126,6 +126,9 @@ type cluster struct {
 func newCluster(w *world.World) *cluster {
 	objects := []runtime.Object{w.Pod}
 	for _, o := range w.Objects() {
+		if p, ok := o.(*corev1.Pod); ok && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed) {
+			continue // its field selector leaves them out, which the fake does not know
+		}
 		objects = append(objects, o.(runtime.Object))
 	}
 	c := &cluster{client: fake.NewSimpleClientset(objects...), ended: make(chan string, 1), allocated: map[string]bool{}, claims: map[string]*resourcev1.ResourceClaim{}}
