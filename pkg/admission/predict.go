@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -57,6 +59,15 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 		decider: d, s: s, n: n, in: p, pod: p.Pod,
 		requests: resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}),
 	}
+	prediction := f.predict(ctx)
+	if !f.doubtful {
+		return prediction
+	}
+	f = &foresight{decider: d, s: s, n: n, in: p, pod: p.Pod, requests: f.requests, forgetful: true}
+	return whichever(prediction, f.predict(ctx))
+}
+
+func (f *foresight) predict(ctx context.Context) Prediction {
 	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.map136, f.bind}
 	for _, step := range steps {
 		if no := step(ctx); no != nil {
@@ -64,6 +75,16 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 		}
 	}
 	return Prediction{Fits: true, Quirk: f.quirk(), Unsure: f.unsure, Allocations: f.allocations(), Mapped: f.mapped}
+}
+
+// whichever is the prediction where chance decides between two.
+func whichever(a, b Prediction) Prediction {
+	if a.Fits && !b.Fits {
+		a, b = b, a
+	}
+	a.Unsure = a.Unsure || b.Unsure || a.Fits != b.Fits || !maps.Equal(a.Mapped, b.Mapped) ||
+		!apiequality.Semantic.DeepEqual(a.Allocations, b.Allocations)
+	return a
 }
 
 // refusal says why a pod does not fit.
@@ -91,7 +112,9 @@ type foresight struct {
 	classes map[corev1.ResourceName]*resourcev1.DeviceClass
 	quirks  []string
 	unsure  bool
-	mapped  ledger.Amounts
+	// doubtful is set where kube-scheduler may or may not know a class by its own name; forgetful says that it does not.
+	doubtful, forgetful bool
+	mapped              ledger.Amounts
 }
 
 // podClaim is one claim of the pod.
