@@ -28,12 +28,11 @@ func (f *foresight) class(name corev1.ResourceName) *resourcev1.DeviceClass {
 	if f.s.ClassFor(explicit) == class {
 		return class
 	}
-	f.doubtful = true
-	f.odd("kube-scheduler knows DeviceClass %s by its own name only if it saw it before the other one that serves %s", class.Name, explicit)
-	if f.forgetful {
-		return nil
+	f.doubt = fmt.Sprintf("kube-scheduler knows DeviceClass %s by its own name only if it saw it before the other one that serves %s", class.Name, explicit)
+	if f.knows {
+		return class
 	}
-	return class
+	return nil
 }
 
 // extend has the claim for the pod's extended resources ask for what the node does not list itself.

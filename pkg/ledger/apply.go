@@ -155,6 +155,9 @@ func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
 	if old == nil && c == nil {
 		return false
 	}
+	if c != nil {
+		c = c.once()
+	}
 	if old != nil && c != nil && reflect.DeepEqual(old, c) {
 		return false
 	}

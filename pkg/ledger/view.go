@@ -23,6 +23,7 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
@@ -33,6 +34,7 @@ func (b *Book) view(name string) *Node {
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
+	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		switch p.State {
@@ -45,6 +47,8 @@ func (b *Book) view(name string) *Node {
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+		case PoolIncomplete:
+			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
 			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
@@ -59,7 +63,7 @@ func (b *Book) view(name string) *Node {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
 	n.cards()
-	b.countMapped(n)
+	n.countMapped(n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
@@ -205,6 +209,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		if st := b.statuses[uid]; st != nil {
 			for i := range st.Claims {
+				if p.maps(st.Claims[i].Claim) {
+					continue // told twice, by either reading of the status
+				}
 				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
 				n.Mapped.Add(st.Claims[i].Amounts, 1)
 			}
@@ -216,10 +223,10 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	for uid := range b.promisesFor(n, wide) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
-		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
-			continue
+		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
+			continue // of an earlier reservation, or not the one Placement of its Workload
 		}
-		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID, Created: p.CreatedUnix}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
@@ -230,7 +237,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
+				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
@@ -324,7 +331,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
 	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
