@@ -1,11 +1,6 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -61,7 +56,7 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 // asks for. A device that several of its pods share is named as often. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
-		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
+		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
 	}, func(n *Node, d *Device, at string) {
 		h := holder
 		h.at = at
@@ -128,9 +123,11 @@ func (n *Node) device(id DeviceID) *Device {
 	if d := n.Device(id); d != nil {
 		return d
 	}
-	for i := range n.Elsewhere {
-		if n.Elsewhere[i].ID == id {
-			return &n.Elsewhere[i]
+	for _, list := range [][]Device{n.Elsewhere, n.Lost} { // what was lost can be promised, since it may come back
+		for i := range list {
+			if list[i].ID == id {
+				return &list[i]
+			}
 		}
 	}
 	return nil
@@ -293,6 +290,9 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
+	told   *told
+	guises *guises
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -303,6 +303,8 @@ type Use struct {
 	Requests Amounts
 	// Times is how many times that: 1 for a pod, the number of open slots for a promise.
 	Times int64
+	// Placement is whose open slots they are; empty for a pod.
+	Placement types.UID
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
@@ -414,7 +416,7 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
-	c.Mapped = n.Mapped.Clone()
+	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }
 
@@ -426,32 +428,6 @@ func (n *Node) use(u Use, managed bool) {
 		n.Managed.Add(u.Requests, u.Times)
 	}
 	n.Uses = append(n.Uses, u)
-}
-
-// Digest returns a hash of the accounts: equal accounts have equal digests, whatever the order of observations.
-func (s *Snapshot) Digest() string {
-	h := sha256.New()
-	for _, n := range s.Nodes() {
-		writeNode(h, n)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
-}
-
-func writeNode(w io.Writer, n *Node) {
-	fmt.Fprintf(w, "node %s ready=%t unschedulable=%t\n", n.Name, n.Ready, n.Object.Spec.Unschedulable)
-	for _, name := range slices.Sorted(maps.Keys(n.Allocatable)) {
-		fmt.Fprintf(w, " %s %d %d %d\n", name, n.Allocatable[name], n.Free[name], n.Managed[name])
-	}
-	for _, p := range n.Pools {
-		fmt.Fprintf(w, " pool %s/%s %d %s\n", p.Driver, p.Name, p.Generation, p.listedAs())
-	}
-	for _, d := range n.Listed() {
-		fmt.Fprintf(w, " device %s %q", d.ID, d.Unusable)
-		for _, x := range d.Holders {
-			fmt.Fprintf(w, " %s:%s:%t:%t", x.Kind, x.UID, x.Managed, x.Freeing)
-		}
-		fmt.Fprintln(w)
-	}
 }
 
 // listedAs is the state of a pool by what its slices list, whatever it was before.

@@ -23,6 +23,7 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
@@ -33,6 +34,7 @@ func (b *Book) view(name string) *Node {
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
+	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		switch p.State {
@@ -45,6 +47,8 @@ func (b *Book) view(name string) *Node {
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+		case PoolIncomplete:
+			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
 			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
@@ -60,7 +64,7 @@ func (b *Book) view(name string) *Node {
 	}
 	b.bySpec(n)
 	n.cards()
-	b.countMapped(n)
+	n.countMapped(n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
@@ -234,7 +238,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
+				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
