@@ -351,6 +351,8 @@ const (
 	FlagListedTwice FlagReason = "ListedTwice"
 	// FlagHeldTwice: several claims have the same device, which allows but one.
 	FlagHeldTwice FlagReason = "HeldTwice"
+	// FlagMisnoted: what is noted beside a claim of ours is not what its spec names.
+	FlagMisnoted FlagReason = "Misnoted"
 	// FlagOverdrawn: a counter, a capacity or a resource is drawn on beyond its total.
 	FlagOverdrawn FlagReason = "Overdrawn"
 	// FlagImpossible: what a slice lists cannot be, and is kept out.
