@@ -289,6 +289,8 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// diverged is what Divergences returns.
+	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.

@@ -59,6 +59,7 @@ func (b *Book) view(name string) *Node {
 	}
 	n.cards()
 	b.countMapped(n)
+	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
