@@ -353,6 +353,9 @@ const (
 	FlagQuirk FlagReason = "Quirk"
 )
 
+// FlagReasons are all reasons, in order.
+var FlagReasons = []FlagReason{FlagHeldTwice, FlagImpossible, FlagListedTwice, FlagOverdrawn, FlagQuirk, FlagServedTwice}
+
 // Flag is something odd about a node.
 type Flag struct {
 	Reason FlagReason
