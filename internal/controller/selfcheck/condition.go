@@ -70,7 +70,7 @@ func (c *Controller) markOne(ctx context.Context, now time.Time, name types.Name
 	}
 	old := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementDiverged)
 	told := old != nil && old.Status == metav1.ConditionTrue
-	want := metav1.Condition{Type: v1alpha1.PlacementDiverged, Status: metav1.ConditionFalse, Reason: "Agrees", Message: "nothing differs any more", ObservedGeneration: p.Generation}
+	want := metav1.Condition{Type: v1alpha1.PlacementDiverged, Status: metav1.ConditionFalse, Reason: "Agrees", Message: "nothing differs any more", ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(now)}
 	switch {
 	case len(differ) > 0 && p.Spec.Key != nil && p.Spec.Key.WorkloadUID == differ[0].difference.WorkloadUID:
 		want.Status, want.Reason, want.Message = metav1.ConditionTrue, reasonOf(differ), messageOf(differ)
