@@ -62,6 +62,7 @@ func (b *Book) view(name string) *Node {
 	b.bySpec(n)
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
