@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -90,7 +89,7 @@ func managerOptions(o Options, caching cache.Options) ctrl.Options {
 		RetryPeriod:                   &o.RetryPeriod,
 		HealthProbeBindAddress:        o.HealthAddress,
 		Metrics: metricsserver.Options{
-			BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: authorized, CertDir: o.MetricsCertDir,
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.WebhookHost, Port: o.WebhookPort, CertDir: o.WebhookCertDir}),
 	}
@@ -150,6 +149,9 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
+	}
+	if err := serveLedger(mgr, p.Observer.Book, p.Observer.Synced); err != nil {
+		return err
 	}
 	return probes(mgr, p.Observer, p.Quotas)
 }

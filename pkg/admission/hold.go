@@ -130,6 +130,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 		h.note(t.Since.Add(h.grace))
 		h.worse(Coming, t.Reason, t.Message)
 		// what a node that comes back would not give is not waited for
+		o.snapshot = h.snapshot
 		if more := s.deviceTrouble(n, ps, o); more != nil && !more.Freeing && !more.Lost {
 			h.worse(Broken, more.Reason, more.Message)
 		}

@@ -29,6 +29,9 @@ type Ours struct {
 	// Policy is the one that it was decided by; nil where none does any more.
 	Policy *flavors.Policy
 	Now    time.Time
+
+	// snapshot are the accounts that the slot is held against.
+	snapshot *ledger.Snapshot
 }
 
 // Trouble says why a slot cannot be used as it is.
@@ -60,6 +63,7 @@ func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, o Ours) *Trouble {
 	if t := nodeTrouble(n, ps); t != nil {
 		return t
 	}
+	o.snapshot = snapshot
 	return s.deviceTrouble(n, ps, o)
 }
 
@@ -98,6 +102,13 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 		return nil
 	}
 	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: onlyAway(n, affinity, tolerations), Since: ledger.ReadySince(n.Object)}
+}
+
+// yields says whether a holder is a promise that loses the device to another by the rule of Overlaps: it is about to be
+// withdrawn, and keeps nobody from it.
+func (o *Ours) yields(h *ledger.Holder) bool {
+	return h.Kind == ledger.HolderPlacement && h.UID != "" &&
+		slices.ContainsFunc(o.snapshot.Overlaps(), func(x ledger.Overlap) bool { return x.Loser.UID == h.UID })
 }
 
 func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o Ours) *Trouble {
@@ -140,7 +151,7 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o Ours) *Trou
 	var freeing *Trouble
 	for _, h := range d.Holders {
 		switch {
-		case h.UID == o.Placement:
+		case h.UID == o.Placement || o.yields(&h):
 		case h.Freeing && !h.Ending(o.Now):
 			return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is held by a pod that should have ended by now", n.Name, id.Device)}
 		case h.Freeing || h.Workload != "" && h.Workload == o.Workload:

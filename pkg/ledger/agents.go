@@ -57,7 +57,7 @@ func (b *Book) history(node string) *agents {
 // agentsOn returns the agents of a node, and those that are gone.
 func (b *Book) agentsOn(node string) (there, gone []Agent) {
 	h := b.agents[node]
-	for uid := range b.podsAt[place{node: node}] {
+	for uid := range b.podsAt[place{node: node}].all() {
 		p := b.pods[uid]
 		if p.Labels == nil {
 			continue

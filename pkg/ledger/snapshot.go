@@ -1,11 +1,6 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +16,7 @@ type Snapshot struct {
 	Version int64
 
 	// nodes are in order of their names; at says where each is. Versions with the same nodes share at.
-	nodes    []*Node
+	nodes    nodeList
 	at       map[string]int
 	departed []*Node
 	classes  *Classes
@@ -32,12 +27,12 @@ func (s *Snapshot) Departed() []*Node { return s.departed }
 
 // Nodes returns the nodes in order of their names. The list is read-only. A node that did not change between two versions is
 // the same in both, by pointer.
-func (s *Snapshot) Nodes() []*Node { return slices.Clip(s.nodes) }
+func (s *Snapshot) Nodes() []*Node { return s.nodes.all() }
 
 // Node returns one node, or nil.
 func (s *Snapshot) Node(name string) *Node {
 	if i, ok := s.at[name]; ok {
-		return s.nodes[i]
+		return s.nodes.at(i)
 	}
 	return nil
 }
@@ -61,7 +56,7 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 // asks for. A device that several of its pods share is named as often. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
-		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
+		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
 	}, func(n *Node, d *Device, at string) {
 		h := holder
 		h.at = at
@@ -78,20 +73,20 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
 func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
-	c := s.clone()
+	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
-		n := c.nodes[at]
+		n := nodes.at(at)
 		if !fresh[n.Name] {
 			fresh[n.Name] = true
 			n = n.clone()
-			c.nodes[at] = n
+			nodes.set(at, n)
 		}
 		return n
 	}
 	for i := range podSets {
 		ps := &podSets[i]
-		at, ok := c.at[ps.Node]
+		at, ok := s.at[ps.Node]
 		if !ok {
 			continue
 		}
@@ -108,8 +103,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		if !wide {
 			continue
 		}
-		for j := range c.nodes {
-			if other := c.nodes[j]; other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
+		for j := range nodes.len {
+			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
 				for _, id := range ps.Devices {
 					if d := other.device(id); d != nil {
@@ -120,7 +115,7 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			}
 		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -138,9 +133,10 @@ func (n *Node) device(id DeviceID) *Device {
 	return nil
 }
 
-func (s *Snapshot) clone() *Snapshot {
+// of returns the snapshot with other nodes.
+func (s *Snapshot) of(nodes *edit) *Snapshot {
 	c := *s
-	c.nodes = slices.Clone(s.nodes)
+	c.nodes = nodes.nodeList
 	return &c
 }
 
@@ -172,11 +168,14 @@ func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, 
 	if len(workloads) == 0 {
 		return s
 	}
-	c := s.clone()
-	for i, n := range c.nodes {
-		c.nodes[i] = n.without(gone, now)
+	nodes := s.nodes.edit()
+	for i := range nodes.len {
+		n := nodes.at(i)
+		if c := n.without(gone, now); c != n {
+			nodes.set(i, c)
+		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // NodeWithout returns one node as Without has it for one Workload, or nil.
@@ -290,7 +289,9 @@ type Node struct {
 	Unallocated int
 
 	// split says that cards are listed whole and in parts.
-	split  bool
+	split bool
+	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
+	told   *told
 	guises *guises
 }
 
@@ -302,6 +303,8 @@ type Use struct {
 	Requests Amounts
 	// Times is how many times that: 1 for a pod, the number of open slots for a promise.
 	Times int64
+	// Placement is whose open slots they are; empty for a pod.
+	Placement types.UID
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
@@ -423,32 +426,6 @@ func (n *Node) use(u Use, managed bool) {
 		n.Managed.Add(u.Requests, u.Times)
 	}
 	n.Uses = append(n.Uses, u)
-}
-
-// Digest returns a hash of the accounts: equal accounts have equal digests, whatever the order of observations.
-func (s *Snapshot) Digest() string {
-	h := sha256.New()
-	for _, n := range s.Nodes() {
-		writeNode(h, n)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
-}
-
-func writeNode(w io.Writer, n *Node) {
-	fmt.Fprintf(w, "node %s ready=%t unschedulable=%t\n", n.Name, n.Ready, n.Object.Spec.Unschedulable)
-	for _, name := range slices.Sorted(maps.Keys(n.Allocatable)) {
-		fmt.Fprintf(w, " %s %d %d %d\n", name, n.Allocatable[name], n.Free[name], n.Managed[name])
-	}
-	for _, p := range n.Pools {
-		fmt.Fprintf(w, " pool %s/%s %d %s\n", p.Driver, p.Name, p.Generation, p.listedAs())
-	}
-	for _, d := range n.Listed() {
-		fmt.Fprintf(w, " device %s %q", d.ID, d.Unusable)
-		for _, x := range d.Holders {
-			fmt.Fprintf(w, " %s:%s:%t:%t", x.Kind, x.UID, x.Managed, x.Freeing)
-		}
-		fmt.Fprintln(w)
-	}
 }
 
 // listedAs is the state of a pool by what its slices list, whatever it was before.

@@ -70,7 +70,7 @@ var table = []row{
 		own:        []string{"api", "pkg/admission", "pkg/flavors", "pkg/ledger", "internal/observe", "internal/simulate/store"},
 		repeatable: true,
 	},
-	{folder: "internal/simulate/input", own: []string{"api", "config", "internal/kueueconfig", "internal/webhook"}, repeatable: true},
+	{folder: "internal/simulate/input", own: []string{"api", "config", "pkg/ledger", "internal/kueueconfig", "internal/observe", "internal/webhook"}, repeatable: true},
 	{folder: "internal/explain", own: []string{"api", "pkg/report", "internal/policies"}},
 	{folder: "cmd", own: []string{"api", "pkg", "internal", "config"}},
 

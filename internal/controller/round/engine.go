@@ -114,6 +114,8 @@ type round struct {
 	spoken map[types.UID][]types.UID
 	// tried counts, by Workload, the decisions that were not written in this round because what they touch had changed.
 	tried map[types.UID]int
+	// overlaps are, by the Placement that loses, the promises of one device.
+	overlaps map[types.UID]ledger.Overlap
 	// due is when a record may be written that is not worth writing yet; zero for none.
 	due time.Time
 	// next is when the round wants to run again; zero for not by itself.
@@ -134,7 +136,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	e.mu.Unlock()
 	e.Store.Deciding.Lock()
 	defer e.Store.Deciding.Unlock()
-	r.snapshot = e.Book.Snapshot()
+	r.look()
 	workloads, err := r.gather(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -148,7 +150,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if wl.DeletionTimestamp != nil {
 			continue
 		}
-		if r.isSettled(wl) {
+		if r.isSettled(wl) && !r.overlapped(wl) {
 			managed++
 			continue
 		}

@@ -129,6 +129,9 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
 	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
+	if done, err := r.yield(ctx, wl, placement); done || err != nil {
+		return err
+	}
 	c := steering.CheckState(wl, m.Checks[0])
 	if c == nil {
 		return nil
@@ -210,7 +213,9 @@ func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		return false, nil
 	case admission.Broken:
 		log.FromContext(ctx).V(2).Info("Withdrew promise that cannot be kept", "reason", hold.Reason)
-		return true, r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
+		err := r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
+		r.look() // what it gave back may be what keeps the next
+		return true, err
 	}
 	deadline := placement.Spec.Key.ReservedAt.Add(m.Policy.ReleaseWait())
 	if !r.now.Before(deadline) {
