@@ -165,11 +165,11 @@ type told struct {
 }
 
 func (t *told) addCounter(l *CounterLine) error {
-	total, err := quantity(l.Total)
+	total, err := quantityOf(l.Total)
 	if err != nil {
 		return err
 	}
-	used, err := quantity(l.Used)
+	used, err := quantityOf(l.Used)
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (l *MappingsLine) mappings() (*Mappings, error) {
 			if *text == "" {
 				continue
 			}
-			q, err := quantity(*text)
+			q, err := quantityOf(*text)
 			if err != nil {
 				return nil, err
 			}
@@ -290,7 +290,7 @@ func (l *HolderLine) holder() (Holder, error) {
 		Resource: l.Resource, Share: l.Share, Freeing: l.Freeing, Until: l.Until,
 	}
 	for name, text := range l.Consumed {
-		q, err := quantity(text)
+		q, err := quantityOf(text)
 		if err != nil {
 			return h, err
 		}
