@@ -53,17 +53,35 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 	if n == nil {
 		return Prediction{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", node)}
 	}
+	forgets, doubt := d.predict(ctx, s, n, p, false)
+	if doubt == "" {
+		return forgets
+	}
+	knows, _ := d.predict(ctx, s, n, p, true)
+	if forgets.Fits == knows.Fits {
+		return forgets
+	}
+	if forgets.Fits {
+		forgets = knows
+	}
+	forgets.Unsure, forgets.Quirk = true, strings.TrimPrefix(forgets.Quirk+"; "+doubt, "; ")
+	return forgets
+}
+
+// predict is Predict where kube-scheduler knows, or has forgotten, what DeviceClasses are called where that is chance. doubt says
+// what is; empty for nothing.
+func (d *Decider) predict(ctx context.Context, s *ledger.Snapshot, n *ledger.Node, p *Incoming, knows bool) (_ Prediction, doubt string) {
 	f := &foresight{
-		decider: d, s: s, n: n, in: p, pod: p.Pod,
+		decider: d, s: s, n: n, in: p, pod: p.Pod, knows: knows,
 		requests: resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}),
 	}
 	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.map136, f.bind}
 	for _, step := range steps {
 		if no := step(ctx); no != nil {
-			return Prediction{Reason: no.reason, Message: no.message, Quirk: f.quirk(), Unsure: f.unsure}
+			return Prediction{Reason: no.reason, Message: no.message, Quirk: f.quirk(), Unsure: f.unsure}, f.doubt
 		}
 	}
-	return Prediction{Fits: true, Quirk: f.quirk(), Unsure: f.unsure, Allocations: f.allocations(), Mapped: f.mapped}
+	return Prediction{Fits: true, Quirk: f.quirk(), Unsure: f.unsure, Allocations: f.allocations(), Mapped: f.mapped}, f.doubt
 }
 
 // refusal says why a pod does not fit.
@@ -89,9 +107,12 @@ type foresight struct {
 	claims []*podClaim
 	// classes are those that serve extended resources of the pod.
 	classes map[corev1.ResourceName]*resourcev1.DeviceClass
-	quirks  []string
-	unsure  bool
-	mapped  ledger.Amounts
+	// knows says that kube-scheduler knows all classes by their own names, doubt which it may not.
+	knows  bool
+	doubt  string
+	quirks []string
+	unsure bool
+	mapped ledger.Amounts
 }
 
 // podClaim is one claim of the pod.

@@ -108,7 +108,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 	return out
 }
 
@@ -116,7 +118,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 func wantsAll(c *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AllocationMode == resourcev1.DeviceAllocationModeAll ||
-			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.AllocationMode == resourcev1.DeviceAllocationModeAll })
+			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool {
+				return s.AllocationMode == resourcev1.DeviceAllocationModeAll
+			})
 	})
 }
 

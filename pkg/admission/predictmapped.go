@@ -59,10 +59,11 @@ func (f *foresight) map136(context.Context) *refusal {
 	return f.chance(results, found)
 }
 
-// chance looks at each way of finding the devices. Where they differ, the pod counts as refused.
+// chance looks at each way of finding the devices. Where they differ, the pod counts as refused; where they differ in the amounts
+// alone, those of the devices as they are count.
 func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, found [][]*resourcev1.Device) *refusal {
 	var refused *refusal
-	fits, first := false, true
+	fits, first, differ := false, true, false
 	at := make([]int, len(found))
 	for {
 		pick := map[*resourcev1.DeviceRequestAllocationResult]*resourcev1.Device{}
@@ -75,6 +76,7 @@ func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, 
 		if first {
 			f.mapped, first = mapped, false
 		}
+		differ = differ || !maps.Equal(f.mapped, mapped)
 		if no == nil {
 			fits = true
 		} else if refused == nil {
@@ -91,7 +93,7 @@ func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, 
 			break
 		}
 	}
-	f.unsure = f.unsure || fits && refused != nil
+	f.unsure = f.unsure || fits && (differ || refused != nil)
 	return refused
 }
 

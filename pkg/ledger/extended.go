@@ -122,7 +122,7 @@ func (b *Book) promiseByCount(promised map[DeviceID][]Holder, list []byCount) {
 
 // allocated returns 1 for a device that is in a claim's allocation, else 0.
 func (b *Book) allocated(id DeviceID) int {
-	for uid := range b.claimsOf[id] {
+	for uid := range b.claimsOf[id].all() {
 		if b.claims[uid].Allocated != nil {
 			return 1
 		}
@@ -133,7 +133,7 @@ func (b *Book) allocated(id DeviceID) int {
 // allocatedTo returns the devices that a pod's claims hold, less those that were promised to it by name.
 func (b *Book) allocatedTo(pod types.UID) []DeviceID {
 	var out []DeviceID
-	for uid := range b.claimOfPod[pod] {
+	for uid := range b.claimOfPod[pod].all() {
 		if c := b.claims[uid]; c.Promised == nil {
 			out = append(out, c.Allocated...)
 		}

@@ -23,7 +23,7 @@ type remembered struct {
 func (b *Book) published(s *slice, at time.Time) {
 	id := lossKey{s.pool(), s.home()}
 	left := false
-	for uid := range b.slicesOf[id.pool] {
+	for uid := range b.slicesOf[id.pool].all() {
 		if x := b.slices[uid]; x.home() == id.node {
 			left = true
 			b.highest[id] = max(b.highest[id], x.Spec.Pool.Generation)
@@ -73,12 +73,35 @@ func (b *Book) remember(id lossKey, at time.Time) {
 			b.lostOn[id.node] = map[lossKey]struct{}{}
 		}
 		b.lostOn[id.node][id] = struct{}{}
+		if b.lostOf[id.pool] == nil {
+			b.lostOf[id.pool] = map[lossKey]struct{}{}
+		}
+		b.lostOf[id.pool][id] = struct{}{}
+		b.touchLost(id)
 	}
 }
 
 func (b *Book) dropLost(id lossKey) {
+	if _, lost := b.lostOn[id.node][id]; !lost {
+		return
+	}
+	b.touchLost(id)
 	if delete(b.lostOn[id.node], id); len(b.lostOn[id.node]) == 0 {
 		delete(b.lostOn, id.node)
+	}
+	if delete(b.lostOf[id.pool], id); len(b.lostOf[id.pool]) == 0 {
+		delete(b.lostOf, id.pool)
+	}
+}
+
+// touchLost marks the nodes that have lost what a pool listed.
+func (b *Book) touchLost(id lossKey) {
+	if id.node != "" {
+		b.touch(id.node)
+		return
+	}
+	for _, s := range b.memory[id].slices {
+		b.touchConcerned(s)
 	}
 }
 
@@ -116,7 +139,7 @@ func (b *Book) arrive(name string) {
 		b.lentDeparted = nil
 	}
 	b.departures = slices.DeleteFunc(b.departures, func(n string) bool { return n == name })
-	for uid := range b.slicesOn[name] {
+	for uid := range b.slicesOn[name].all() {
 		s := b.slices[uid]
 		b.remember(lossKey{s.pool(), name}, time.Time{})
 	}

@@ -19,6 +19,9 @@ type slice struct {
 	// reach says which nodes may use it; each says so for each of its devices, and is nil where they are all the same.
 	reach reach
 	each  []reach
+	// problem says why the whole slice cannot be, problems why devices of it cannot, by their places; empty for none.
+	problem  string
+	problems map[int]string
 }
 
 // reach is the nodes that a slice or a device is for. The zero value is none.
@@ -38,8 +41,15 @@ func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice
 			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
 		}
 	}
+	x.problem = impossibleSlice(s)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
+		if why := impossibleDevice(d, s); why != "" {
+			if x.problems == nil {
+				x.problems = map[int]string{}
+			}
+			x.problems[i] = why
+		}
 		var m *Mappings
 		if p, ok := published[d.Name]; ok {
 			m = &p
@@ -117,18 +127,26 @@ func (b *Book) touchSlice(s *slice) {
 	b.touchPool(s.pool()) // whether it is complete may be another on every node
 }
 
-// touchPool marks the nodes that slices of a pool concern.
+// touchPool marks the nodes that slices of a pool concern, or did when it was last complete.
 func (b *Book) touchPool(id pool) {
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if !s.wide() {
 			b.touch(s.home())
 			continue
 		}
-		for _, o := range b.nodes {
-			if s.concerns(o.Node) {
-				b.touch(o.Node.Name)
-			}
+		b.touchConcerned(s)
+	}
+	for lost := range b.lostOf[id] {
+		b.touchLost(lost)
+	}
+}
+
+// touchConcerned marks the nodes that a wide slice is for.
+func (b *Book) touchConcerned(s *slice) {
+	for _, o := range b.nodes {
+		if s.concerns(o.Node) {
+			b.touch(o.Node.Name)
 		}
 	}
 }
@@ -136,7 +154,7 @@ func (b *Book) touchPool(id pool) {
 // pools returns the newest generation of each pool that is for a node.
 func (b *Book) pools(n *corev1.Node) []Pool {
 	ids := map[pool]bool{}
-	for uid := range b.slicesOn[n.Name] {
+	for uid := range b.slicesOn[n.Name].all() {
 		if s := b.slices[uid]; !s.counts() {
 			ids[s.pool()] = true
 		}
@@ -165,7 +183,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	var p *Pool
 	var every []*slice
 	var newest int64
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		every = append(every, s)
 		newest = max(newest, s.Spec.Pool.Generation)
@@ -192,6 +210,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	if count := p.Slices[0].Spec.Pool.ResourceSliceCount; int64(len(p.Slices)) != count && (newest > p.Generation || there != count) {
 		p.State = PoolIncomplete
 	}
+	p.check(every, n)
 	// The pools of one driver that have one name on many nodes are small each, and must not be listed on all of them.
 	for _, s := range every {
 		if p.Wide || p.State != PoolFresh || s.concerns(n) {
@@ -201,11 +220,29 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	return p
 }
 
+// check notes what about a pool's slices cannot be. every holds all slices of the pool.
+func (p *Pool) check(every []*slice, n *corev1.Node) {
+	if p.Problem = impossibleSlices(p.list, nil); p.Problem == "" && p.State == PoolFresh {
+		var others []*slice
+		if int64(len(p.list)) != p.list[0].Spec.Pool.ResourceSliceCount {
+			for _, s := range every {
+				if s.Spec.Pool.Generation == p.Generation && !s.concerns(n) {
+					others = append(others, s)
+				}
+			}
+		}
+		p.Problem = impossiblePool(p.list, others)
+	}
+	if p.Problem != "" {
+		p.State = PoolImpossible
+	}
+}
+
 // whole says whether the newest generation of a pool is complete, for whatever node, and returns its slices; none where
 // the pool has no slices that are wide.
 func (b *Book) whole(id pool) ([]*slice, bool) {
 	var newest []*slice
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if len(newest) > 0 && s.Spec.Pool.Generation > newest[0].Spec.Pool.Generation {
 			newest = nil

@@ -16,7 +16,7 @@ type Snapshot struct {
 	Version int64
 
 	// nodes are in order of their names; at says where each is. Versions with the same nodes share at.
-	nodes    []*Node
+	nodes    nodeList
 	at       map[string]int
 	departed []*Node
 	classes  *Classes
@@ -27,12 +27,12 @@ func (s *Snapshot) Departed() []*Node { return s.departed }
 
 // Nodes returns the nodes in order of their names. The list is read-only. A node that did not change between two versions is
 // the same in both, by pointer.
-func (s *Snapshot) Nodes() []*Node { return slices.Clip(s.nodes) }
+func (s *Snapshot) Nodes() []*Node { return s.nodes.all() }
 
 // Node returns one node, or nil.
 func (s *Snapshot) Node(name string) *Node {
 	if i, ok := s.at[name]; ok {
-		return s.nodes[i]
+		return s.nodes.at(i)
 	}
 	return nil
 }
@@ -73,20 +73,20 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
 func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
-	c := s.clone()
+	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
-		n := c.nodes[at]
+		n := nodes.at(at)
 		if !fresh[n.Name] {
 			fresh[n.Name] = true
 			n = n.clone()
-			c.nodes[at] = n
+			nodes.set(at, n)
 		}
 		return n
 	}
 	for i := range podSets {
 		ps := &podSets[i]
-		at, ok := c.at[ps.Node]
+		at, ok := s.at[ps.Node]
 		if !ok {
 			continue
 		}
@@ -103,8 +103,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		if !wide {
 			continue
 		}
-		for j := range c.nodes {
-			if other := c.nodes[j]; other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
+		for j := range nodes.len {
+			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
 				for _, id := range ps.Devices {
 					if d := other.device(id); d != nil {
@@ -115,7 +115,7 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			}
 		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -123,17 +123,20 @@ func (n *Node) device(id DeviceID) *Device {
 	if d := n.Device(id); d != nil {
 		return d
 	}
-	for i := range n.Elsewhere {
-		if n.Elsewhere[i].ID == id {
-			return &n.Elsewhere[i]
+	for _, list := range [][]Device{n.Elsewhere, n.Lost} { // what was lost can be promised, since it may come back
+		for i := range list {
+			if list[i].ID == id {
+				return &list[i]
+			}
 		}
 	}
 	return nil
 }
 
-func (s *Snapshot) clone() *Snapshot {
+// of returns the snapshot with other nodes.
+func (s *Snapshot) of(nodes *edit) *Snapshot {
 	c := *s
-	c.nodes = slices.Clone(s.nodes)
+	c.nodes = nodes.nodeList
 	return &c
 }
 
@@ -165,11 +168,14 @@ func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, 
 	if len(workloads) == 0 {
 		return s
 	}
-	c := s.clone()
-	for i, n := range c.nodes {
-		c.nodes[i] = n.without(gone, now)
+	nodes := s.nodes.edit()
+	for i := range nodes.len {
+		n := nodes.at(i)
+		if c := n.without(gone, now); c != n {
+			nodes.set(i, c)
+		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // NodeWithout returns one node as Without has it for one Workload, or nil.
@@ -265,7 +271,8 @@ type Node struct {
 	Pools []Pool
 	// Mapped is how much of the difference between Allocatable and Free is for devices that map to the node's own resources.
 	Mapped Amounts
-	// Withheld holds the devices of pools that regressed, as their slices list them now, sorted likewise. They lend nothing.
+	// Withheld holds the devices of pools that regressed or are impossible, as their slices list them now, sorted likewise. They
+	// lend nothing.
 	Withheld []Device
 	// Elsewhere holds the devices of its wide pools that draw on counters and that other nodes alone may use.
 	Elsewhere []Device
@@ -284,7 +291,8 @@ type Node struct {
 	// split says that cards are listed whole and in parts.
 	split bool
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
-	told *told
+	told   *told
+	guises *guises
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -406,7 +414,7 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
-	c.Mapped = n.Mapped.Clone()
+	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }
 

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -22,24 +23,34 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
 	}
-	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
+	if host := o.Node.Labels[corev1.LabelHostname]; b.nodesAt[host].len() == 1 {
 		n.Hostname = host
 	}
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
+	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
+			first := len(n.Devices)
 			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
+			if totals := totalsOf(p.list); totals.sets != nil {
+				totals.keepOut(n.Devices[first:])
+			}
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+		case PoolIncomplete:
+			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
+		case PoolImpossible:
+			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
 	}
 	for _, at := range []string{name, ""} {
@@ -52,7 +63,7 @@ func (b *Book) view(name string) *Node {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
 	n.cards()
-	b.countMapped(n)
+	n.countMapped(n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
@@ -66,6 +77,18 @@ func (b *Book) devices(list []Device, n *corev1.Node, of []*slice, promised map[
 			}
 			d := b.device(s, i, promised)
 			d.Lost = lost
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// impossible appends the devices of a pool that cannot be, each once, so that who holds them is known.
+func (b *Book) impossible(list []Device, n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	seen := map[string]bool{}
+	for _, d := range b.devices(nil, n, p.list, promised, time.Time{}) {
+		if !seen[d.ID.Device] {
+			seen[d.ID.Device], d.Unusable = true, "its pool cannot be: "+p.Problem
 			list = append(list, d)
 		}
 	}
@@ -96,7 +119,7 @@ func (b *Book) device(s *slice, i int, promised map[DeviceID][]Holder) Device {
 		ID: id, Spec: spec, Slice: s.ResourceSlice, Taints: b.taints(id, spec), Mappings: s.mappings[spec.Name],
 		Wide: s.wide() && (s.each == nil || s.each[i].node == ""), Holders: b.holders(id, promised[id]),
 	}
-	d.Unusable = unusable(&d)
+	d.Unusable = cmp.Or(s.problems[i], unusable(&d))
 	if d.Multiple() {
 		for j := range d.Holders {
 			if h := &d.Holders[j]; h.Kind != HolderClaim {
@@ -149,13 +172,13 @@ func (r *TaintRule) selects(id DeviceID) bool {
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
 func (b *Book) podsOnNode(n *Node) map[types.UID]*Pod {
 	pods := map[types.UID]*Pod{}
-	for uid := range b.podsAt[place{node: n.Name}] {
+	for uid := range b.podsAt[place{node: n.Name}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	if n.Hostname == "" {
 		return pods
 	}
-	for uid := range b.podsAt[place{host: n.Hostname}] {
+	for uid := range b.podsAt[place{host: n.Hostname}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	return pods
@@ -172,7 +195,7 @@ type slotKey struct {
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
 	for uid, p := range b.podsOnNode(n) {
-		w, managed := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		w, managed := b.workloadOf(p.Namespace, p.Owner)
 		if managed {
 			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
 				taken[slotKey{w, p.PodSet}]++
@@ -186,6 +209,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		if st := b.statuses[uid]; st != nil {
 			for i := range st.Claims {
+				if p.maps(st.Claims[i].Claim) {
+					continue // told twice, by either reading of the status
+				}
 				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
 				n.Mapped.Add(st.Claims[i].Amounts, 1)
 			}
@@ -197,10 +223,10 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	for uid := range b.promisesFor(n, wide) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
-		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
-			continue
+		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
+			continue // of an earlier reservation, or not the one Placement of its Workload
 		}
-		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID, Created: p.CreatedUnix}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
@@ -259,18 +285,20 @@ func widePools(n *Node) map[pool]struct{} {
 }
 
 // promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
-func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) map[types.UID]struct{} {
+func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) iter.Seq[types.UID] {
 	if len(wide) == 0 {
-		return b.promisedOn[n.Name]
+		return b.promisedOn[n.Name].all()
 	}
-	all := maps.Clone(b.promisedOn[n.Name])
-	if all == nil {
-		all = map[types.UID]struct{}{}
+	all := map[types.UID]struct{}{}
+	for uid := range b.promisedOn[n.Name].all() {
+		all[uid] = struct{}{}
 	}
 	for id := range wide {
-		maps.Copy(all, b.promisedIn[id])
+		for uid := range b.promisedIn[id].all() {
+			all[uid] = struct{}{}
+		}
 	}
-	return all
+	return maps.Keys(all)
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
@@ -301,9 +329,9 @@ func SameKey(a, b *v1alpha1.PlacementKey) bool {
 // the given promises.
 func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
-	for uid := range b.claimsOf[id] {
+	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
@@ -344,7 +372,7 @@ func (b *Book) serves(h *Holder, c *Claim) {
 		if p == nil {
 			continue
 		}
-		w := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		w, _ := b.workloadOf(p.Namespace, p.Owner)
 		freeing, until := b.freeing(p, w)
 		if found == 0 {
 			h.Workload, h.Freeing, h.Until = w, freeing, until
@@ -382,10 +410,10 @@ func later(a, c time.Time) time.Time {
 
 // nodeOf returns the node that a pod is bound to, or was released to; empty where that is not known.
 func (b *Book) nodeOf(p *Pod) string {
-	if p.Node != "" || p.Pin == "" || len(b.nodesAt[p.Pin]) != 1 {
+	if p.Node != "" || p.Pin == "" || b.nodesAt[p.Pin].len() != 1 {
 		return p.Node
 	}
-	for uid := range b.nodesAt[p.Pin] {
+	for uid := range b.nodesAt[p.Pin].all() {
 		return b.nodes[uid].Node.Name
 	}
 	return ""
