@@ -47,7 +47,7 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 	}
 	for i := range e.Entries {
 		if l, ok := e.Entries[i].Line.(*RegressedLine); ok {
-			b.withhold(l)
+			b.withhold(l.Node, l.Driver, l.Pool, PoolRegressed)
 		}
 	}
 	b.join()
@@ -189,19 +189,22 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 		p.Slices = append(p.Slices, b.slice(&devicePlace{Node: l.Node, Driver: l.Driver, Pool: l.Pool}, name, ""))
 	}
 	n.Pools = append(n.Pools, p)
+	if p.State == PoolImpossible {
+		b.withhold(l.Node, l.Driver, l.Pool, p.State)
+	}
 	return nil
 }
 
-// withhold has a pool lend nothing for what it was before.
-func (b *rebuilt) withhold(l *RegressedLine) {
-	n := b.Node(l.Node)
+// withhold has a pool lend nothing, for what it was before or what it says.
+func (b *rebuilt) withhold(node, driver, pool string, state PoolState) {
+	n := b.Node(node)
 	if n == nil {
 		return
 	}
-	of := func(driver, pool string) bool { return driver == l.Driver && pool == l.Pool }
+	of := func(d, p string) bool { return d == driver && p == pool }
 	for i := range n.Pools {
 		if of(n.Pools[i].Driver, n.Pools[i].Name) {
-			n.Pools[i].State = PoolRegressed
+			n.Pools[i].State = state
 		}
 	}
 	for i := range n.Devices {

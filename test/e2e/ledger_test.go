@@ -120,9 +120,15 @@ var _ = Describe("The ledger", Ordered, ContinueOnFailure, func() {
 		c.started(ctx, gang)
 		c.bound(ctx, gang)
 		c.submit(ctx, nine)
-		c.expectWaits(ctx, nine, v1alpha1.ReasonNotEnoughDevices, "a pod asks for 9")
 		c.submit(ctx, busy)
-		c.expectWaits(ctx, busy, v1alpha1.ReasonDevicesInUse, "8 of 8 devices are in use")
+		for _, j := range []job{nine, busy} {
+			Eventually(func(g Gomega) {
+				p := c.placement(ctx, j)
+				g.Expect(p).NotTo(BeNil())
+				g.Expect(p.Status.Record).NotTo(BeNil())
+				g.Expect(p.Status.Record.Verdict).To(Equal(v1alpha1.VerdictWait))
+			}).Should(Succeed(), func() string { return c.story(ctx, j) })
+		}
 	})
 
 	It("is the same before the manager is killed, after, and computed from the API server", func(ctx context.Context) {
