@@ -46,8 +46,13 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 		}
 	}
 	for i := range e.Entries {
-		if l, ok := e.Entries[i].Line.(*RegressedLine); ok {
-			b.withhold(l.Node, l.Driver, l.Pool, PoolRegressed)
+		switch l := e.Entries[i].Line.(type) {
+		case *RegressedLine:
+			b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolRegressed)
+		case *PoolLine:
+			if l.State == PoolImpossible {
+				b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolImpossible)
+			}
 		}
 	}
 	b.join()
@@ -189,19 +194,16 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 		p.Slices = append(p.Slices, b.slice(&devicePlace{Node: l.Node, Driver: l.Driver, Pool: l.Pool}, name, ""))
 	}
 	n.Pools = append(n.Pools, p)
-	if p.State == PoolImpossible {
-		b.withhold(l.Node, l.Driver, l.Pool, p.State)
-	}
 	return nil
 }
 
 // withhold has a pool lend nothing, for what it was before or what it says.
-func (b *rebuilt) withhold(node, driver, pool string, state PoolState) {
+func (b *rebuilt) withhold(node string, p pool, state PoolState) {
 	n := b.Node(node)
 	if n == nil {
 		return
 	}
-	of := func(d, p string) bool { return d == driver && p == pool }
+	of := func(driver, name string) bool { return driver == p.driver && name == p.name }
 	for i := range n.Pools {
 		if of(n.Pools[i].Driver, n.Pools[i].Name) {
 			n.Pools[i].State = state
