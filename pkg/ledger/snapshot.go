@@ -97,6 +97,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			if d := n.device(id); d != nil {
 				lent(n, d, ps.Node)
 				wide = wide || d.Wide
+			} else {
+				wide = true // it may be one of another node
 			}
 		}
 		n.cover()
