@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -59,10 +61,10 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 		return forgets
 	}
 	knows, _ := d.predict(ctx, s, n, p, true)
-	if forgets.Fits == knows.Fits {
+	if forgets.Fits == knows.Fits && maps.Equal(forgets.Mapped, knows.Mapped) && apiequality.Semantic.DeepEqual(forgets.Allocations, knows.Allocations) {
 		return forgets
 	}
-	if forgets.Fits {
+	if !knows.Fits {
 		forgets = knows
 	}
 	forgets.Unsure, forgets.Quirk = true, strings.TrimPrefix(forgets.Quirk+"; "+doubt, "; ")

@@ -96,7 +96,7 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 		p := &f.n.Pools[i]
 		seen[pool{p.Driver, p.Name}] = true
 		for _, s := range p.Every {
-			out = append(out, withTaints(s, ruled))
+			out = append(out, withTaints(workable(s), ruled))
 		}
 	}
 	if slices.ContainsFunc(claims, wantsAll) {
@@ -105,7 +105,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 				p := &n.Pools[i]
 				if id := (pool{p.Driver, p.Name}); !seen[id] && slices.ContainsFunc(p.Every, func(s *resourcev1.ResourceSlice) bool { return len(s.Spec.SharedCounters) > 0 }) {
 					seen[id] = true
-					out = append(out, p.Every...)
+					for _, s := range p.Every {
+						out = append(out, workable(s))
+					}
 				}
 			}
 		}
@@ -124,6 +126,17 @@ func wantsAll(c *resourcev1.ResourceClaim) bool {
 				return s.AllocationMode == resourcev1.DeviceAllocationModeAll
 			})
 	})
+}
+
+// workable returns a slice without the devices that the allocator would not survive; the slice itself where there are none.
+func workable(s *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
+	breaks := func(d resourcev1.Device) bool { return !ledger.Workable(&d) }
+	if !slices.ContainsFunc(s.Spec.Devices, breaks) {
+		return s
+	}
+	out := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
+	out.Spec.Devices = slices.DeleteFunc(slices.Clone(s.Spec.Devices), breaks)
+	return out
 }
 
 // withTaints returns a slice with more taints in its devices; the slice itself where there are none.

@@ -155,6 +155,8 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	}
 	last, known := b.seen[o.Ref.Kind][o.Ref.UID]
 	switch {
+	case known && last == final && o.Ref.Deleted:
+		return Duplicate, false
 	case known && last == final:
 		return Stale, false
 	case o.Ref.Deleted:

@@ -44,6 +44,7 @@ type present struct {
 	Kind string `json:"kind"`
 }
 
+// History is false.
 func (present) History() bool { return false }
 
 // past is what all lines about the past have in common.
@@ -51,6 +52,7 @@ type past struct {
 	Kind string `json:"kind"`
 }
 
+// History is true.
 func (past) History() bool { return true }
 
 // ClassLine is a DeviceClass.

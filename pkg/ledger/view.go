@@ -59,8 +59,10 @@ func (b *Book) view(name string) *Node {
 	for _, list := range [][]Device{n.Devices, n.Withheld, n.Elsewhere} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
+	b.bySpec(n)
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
@@ -363,9 +365,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		hs = append(hs, b.shares(h, c, id)...)
 	}
 	hs = append(hs, promises...)
-	slices.SortFunc(hs, func(x, y Holder) int {
-		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID), cmp.Compare(x.Share, y.Share), cmp.Compare(x.at, y.at))
-	})
+	slices.SortFunc(hs, compareHolders)
 	return hs
 }
 
