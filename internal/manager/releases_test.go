@@ -70,7 +70,7 @@ type reading struct {
 // read starts the manager's informers on a server.
 func read(t *testing.T, s *server) *reading {
 	t.Helper()
-	caching, err := cacheOptions(s.config())
+	caching, err := cacheOptions(s.config(), observe.NewHeard(clock.RealClock{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,6 +154,7 @@ func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed 
 	if !q.selector.Matches(labels.Set(n.Object.Labels)) {
 		return nil
 	}
+	n = asServed(n, q.policy)
 	f := &nodeFit{
 		windows: &q.windows, ps: &q.podSet, node: n, departed: departed, specs: q.specs, classes: classLister{q.classes},
 		plain: q.option.Flavor == anyFlavor, plugin: q.plugin,

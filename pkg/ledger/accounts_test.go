@@ -21,8 +21,27 @@ func accounts(s *Snapshot) string {
 	return out.String()
 }
 
+// known is what everybody knows, whenever it started.
+func known(s *Snapshot) string {
+	var out strings.Builder
+	for _, n := range s.Nodes() {
+		out.WriteString(listing(n))
+	}
+	for _, c := range s.DeviceClasses() {
+		fmt.Fprintf(&out, "class %s %s\n", c.Name, c.UID)
+	}
+	return out.String()
+}
+
+func regressed(n *Node) bool {
+	return slices.ContainsFunc(n.Pools, func(p Pool) bool { return p.State == PoolRegressed })
+}
+
 // account is one node's part of accounts.
-func account(n *Node) string {
+func account(n *Node) string { return listing(n) + sums(n) }
+
+// listing is what a node lists, whether or not a pool of it lends nothing for what it was before.
+func listing(n *Node) string {
 	var out strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	line("node %s %s host %q ready %t cordoned %t unallocated %d", n.Name, n.Object.UID, n.Hostname, n.Ready, n.Object.Spec.Unschedulable, n.Unallocated)
@@ -39,9 +58,20 @@ func account(n *Node) string {
 		}
 		line(" pool %s/%s %d %s of %d slices", p.Driver, p.Name, p.Generation, p.State, len(p.Slices))
 	}
-	for i := range n.Devices {
-		line(" %s", deviceLine(&n.Devices[i]))
+	listed := n.Listed()
+	for i := range listed {
+		line(" %s", deviceLine(&listed[i]))
 	}
+	for _, a := range n.Agents {
+		line(" agent %s/%s %v %t", a.Namespace, a.Name, a.Labels, a.Serving)
+	}
+	return out.String()
+}
+
+// sums is what follows from a node's listing.
+func sums(n *Node) string {
+	var out strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	for _, c := range n.Counters() {
 		line(" counter %s/%s %s %s %s of %s", c.Driver, c.Pool, c.Set, c.Name, c.Used.String(), c.Total.String())
 	}
@@ -50,9 +80,6 @@ func account(n *Node) string {
 	}
 	for _, f := range n.Flags() {
 		line(" flag %s %s: %s", f.Reason, f.Object, f.Message)
-	}
-	for _, a := range n.Agents {
-		line(" agent %s/%s %v %t", a.Namespace, a.Name, a.Labels, a.Serving)
 	}
 	return out.String()
 }

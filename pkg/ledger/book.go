@@ -67,9 +67,11 @@ type Book struct {
 	highest map[lossKey]int64
 	// agents is what was seen of pods that no Workload made, by node: their history.
 	agents map[string]*agents
-	// memory holds pools as they were when they were last complete; lostOn those of them, by node, that are not now.
+	// memory holds pools as they were when they were last complete; lostOn and lostOf those of them, by node and by pool, that are not
+	// now.
 	memory map[lossKey]*remembered
 	lostOn map[string]map[lossKey]struct{}
+	lostOf map[pool]map[lossKey]struct{}
 	// departed holds nodes that were deleted, by name, with what they listed; departures their names, oldest first.
 	departed   map[string]*Node
 	departures []string
@@ -128,6 +130,7 @@ func New() *Book {
 		agents:     map[string]*agents{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
+		lostOf:     map[pool]map[lossKey]struct{}{},
 		departed:   map[string]*Node{},
 		firstSeen:  map[types.UID]time.Time{},
 		dirty:      map[string]struct{}{},

@@ -18,9 +18,9 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-type draws struct{ t *rapid.T }
+type drawing struct{ t *rapid.T }
 
-func (d draws) upTo(label string, most int) int { return rapid.IntRange(0, most).Draw(d.t, label) }
+func (d drawing) upTo(label string, most int) int { return rapid.IntRange(0, most).Draw(d.t, label) }
 
 type bytesLeft struct{ data []byte }
 
@@ -39,7 +39,7 @@ type property func(t failer, w *world)
 // always checks a property in worlds that are drawn.
 func always(t *testing.T, p property) {
 	t.Helper()
-	rapid.Check(t, func(t *rapid.T) { p(t, worldOf(draws{t})) })
+	rapid.Check(t, func(t *rapid.T) { p(t, worldOf(drawing{t})) })
 }
 
 // order is a source of shuffles that the world chooses.

@@ -96,6 +96,9 @@ type Device struct {
 	Holders []Holder
 	// Lost is when the pool that lists the device was last complete, for a device of Node.Lost; zero for the others.
 	Lost time.Time
+	// Unserved is true for a device of Node.Lost that its pool lists still: its driver does not serve on the node, as
+	// Node.Unserved was told.
+	Unserved bool
 	// Taints are those that its slice lists and those of the rules that select it; owned by the book.
 	Taints []resourcev1.DeviceTaint
 	// Inherited are the taints of the card that it is a part of, which kube-scheduler does not see in it.

@@ -102,14 +102,14 @@ func (s *Snapshot) lines() iter.Seq2[string, Line] {
 				return
 			}
 		}
-		for _, n := range s.nodes {
+		for _, n := range s.Nodes() {
 			for kind, l := range n.lines {
 				if !yield(kind, l) {
 					return
 				}
 			}
 		}
-		for _, n := range s.nodes {
+		for _, n := range s.Nodes() {
 			for kind, l := range n.history {
 				if !yield(kind, l) {
 					return

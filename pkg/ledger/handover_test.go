@@ -85,7 +85,7 @@ func (s *slot) shaped(c choices) Observation {
 // ahead.
 func TestAHandOverTakesNothingTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := draws{t}
+		c := drawing{t}
 		s := &slot{}
 		b := bookOf(seeNode("a", 1, nil), seeNode("b", 1, nil), s.shaped(c))
 		before := accounts(b.Snapshot())

@@ -73,12 +73,35 @@ func (b *Book) remember(id lossKey, at time.Time) {
 			b.lostOn[id.node] = map[lossKey]struct{}{}
 		}
 		b.lostOn[id.node][id] = struct{}{}
+		if b.lostOf[id.pool] == nil {
+			b.lostOf[id.pool] = map[lossKey]struct{}{}
+		}
+		b.lostOf[id.pool][id] = struct{}{}
+		b.touchLost(id)
 	}
 }
 
 func (b *Book) dropLost(id lossKey) {
+	if _, lost := b.lostOn[id.node][id]; !lost {
+		return
+	}
+	b.touchLost(id)
 	if delete(b.lostOn[id.node], id); len(b.lostOn[id.node]) == 0 {
 		delete(b.lostOn, id.node)
+	}
+	if delete(b.lostOf[id.pool], id); len(b.lostOf[id.pool]) == 0 {
+		delete(b.lostOf, id.pool)
+	}
+}
+
+// touchLost marks the nodes that have lost what a pool listed.
+func (b *Book) touchLost(id lossKey) {
+	if id.node != "" {
+		b.touch(id.node)
+		return
+	}
+	for _, s := range b.memory[id].slices {
+		b.touchConcerned(s)
 	}
 }
 

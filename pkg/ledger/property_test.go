@@ -30,7 +30,7 @@ func TestWorlds(t *testing.T) {
 
 // history is a world as it is seen, and as a process that starts at its end sees it.
 func history(t *rapid.T) (all, last []Observation) {
-	w := worldOf(draws{t})
+	w := worldOf(drawing{t})
 	return w.all, w.cold()
 }
 
@@ -67,8 +67,13 @@ func liveEqualsColdRebuild(t failer, w *world) {
 
 func same(t failer, got, want *Snapshot) {
 	t.Helper()
-	if d := difference(accounts(got), accounts(want)); d != "" {
+	if d := difference(known(got), known(want)); d != "" {
 		t.Fatalf("the accounts of a cold rebuild are others: %s", d)
+	}
+	for _, n := range got.Nodes() {
+		if d := difference(sums(n), sums(want.Node(n.Name))); d != "" && len(n.Lost) == 0 && !regressed(n) {
+			t.Fatalf("what follows from the accounts of a cold rebuild is other: %s", d)
+		}
 	}
 	if g, w := got.Digest(), want.Digest(); g != w {
 		t.Fatalf("digest %s, and %s of a cold rebuild with the same accounts:\n%s", g, w, accounts(got))

@@ -127,7 +127,7 @@ func (b *Book) touchSlice(s *slice) {
 	b.touchPool(s.pool()) // whether it is complete may be another on every node
 }
 
-// touchPool marks the nodes that slices of a pool concern.
+// touchPool marks the nodes that slices of a pool concern, or did when it was last complete.
 func (b *Book) touchPool(id pool) {
 	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
@@ -135,10 +135,18 @@ func (b *Book) touchPool(id pool) {
 			b.touch(s.home())
 			continue
 		}
-		for _, o := range b.nodes {
-			if s.concerns(o.Node) {
-				b.touch(o.Node.Name)
-			}
+		b.touchConcerned(s)
+	}
+	for lost := range b.lostOf[id] {
+		b.touchLost(lost)
+	}
+}
+
+// touchConcerned marks the nodes that a wide slice is for.
+func (b *Book) touchConcerned(s *slice) {
+	for _, o := range b.nodes {
+		if s.concerns(o.Node) {
+			b.touch(o.Node.Name)
 		}
 	}
 }

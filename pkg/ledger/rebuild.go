@@ -18,15 +18,17 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 		Snapshot: &Snapshot{Version: e.Header.Version, at: map[string]int{}, classes: &Classes{map[string]*resourcev1.DeviceClass{}}},
 		slices:   map[string]*resourcev1.ResourceSlice{},
 	}
+	var nodes []*Node
 	for i := range e.Entries {
 		if l, ok := e.Entries[i].Line.(*NodeLine); ok {
-			b.at[l.Node] = len(b.nodes)
-			b.nodes = append(b.nodes, l.node())
+			b.at[l.Node] = len(nodes)
+			nodes = append(nodes, l.node())
 		}
 	}
-	if !slices.IsSortedFunc(b.nodes, func(x, y *Node) int { return compareNames(x.Name, y.Name) }) {
+	if !slices.IsSortedFunc(nodes, func(x, y *Node) int { return compareNames(x.Name, y.Name) }) {
 		return nil, fmt.Errorf("the export's nodes are not in order of their names")
 	}
+	b.nodes = listOf(nodes)
 	// Pools come after devices, since their slices are made of those.
 	for i := range e.Entries {
 		if _, pool := e.Entries[i].Line.(*PoolLine); pool {
@@ -304,7 +306,7 @@ func (l *HolderLine) holder() (Holder, error) {
 
 // join has devices point into their slices, which do not grow any more.
 func (b *rebuilt) join() {
-	for _, n := range b.nodes {
+	for _, n := range b.Nodes() {
 		for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld} {
 			for i := range list {
 				of := list[i].Slice.Spec.Devices

@@ -123,9 +123,11 @@ func (n *Node) device(id DeviceID) *Device {
 	if d := n.Device(id); d != nil {
 		return d
 	}
-	for i := range n.Elsewhere {
-		if n.Elsewhere[i].ID == id {
-			return &n.Elsewhere[i]
+	for _, list := range [][]Device{n.Elsewhere, n.Lost} { // what was lost can be promised, since it may come back
+		for i := range list {
+			if list[i].ID == id {
+				return &list[i]
+			}
 		}
 	}
 	return nil
@@ -289,7 +291,8 @@ type Node struct {
 	// split says that cards are listed whole and in parts.
 	split bool
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
-	told *told
+	told   *told
+	guises *guises
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -411,7 +414,7 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
-	c.Mapped = n.Mapped.Clone()
+	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }
 

@@ -23,6 +23,7 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
@@ -33,6 +34,7 @@ func (b *Book) view(name string) *Node {
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
+	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		switch p.State {
@@ -45,6 +47,8 @@ func (b *Book) view(name string) *Node {
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+		case PoolIncomplete:
+			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
 			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
@@ -59,7 +63,7 @@ func (b *Book) view(name string) *Node {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
 	n.cards()
-	b.countMapped(n)
+	n.countMapped(n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }

@@ -54,6 +54,8 @@ type Engine struct {
 	Clock    clock.PassiveClock
 	// Synced says whether the ledger and the quota book have seen all that existed at the start.
 	Synced func() bool
+	// Heard says how long the watches that the ledger is fed by were silent; nil for watches that are always alive.
+	Heard func() admission.Heard
 
 	mu sync.Mutex
 	// inputs counts changes of what decisions depend on beside the ledger: templates, queues, policies.
@@ -71,6 +73,8 @@ type Engine struct {
 	// forgotAt is when slices that are gone were last forgotten.
 	forgotAt time.Time
 	last     pass
+	// deaf says, by window, whether the last round found that a watch was silent for longer.
+	deaf map[time.Duration]bool
 }
 
 // syncEvery is how often a round that came before the ledger was filled tries again.
@@ -97,6 +101,7 @@ func (e *Engine) InputChanged() {
 type round struct {
 	*Engine
 	now      time.Time
+	heard    admission.Heard
 	snapshot *ledger.Snapshot
 	inputs   int64
 	queues   map[types.NamespacedName]*policies.Managed
@@ -123,7 +128,9 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: syncEvery}, nil
 	}
 	start := e.Clock.Now()
-	r := &round{Engine: e, now: start, queues: map[types.NamespacedName]*policies.Managed{}, tried: map[types.UID]int{}}
+	r := &round{
+		Engine: e, now: start, heard: e.listen(start), queues: map[types.NamespacedName]*policies.Managed{}, tried: map[types.UID]int{},
+	}
 	e.mu.Lock()
 	r.inputs = e.inputs
 	e.mu.Unlock()
@@ -159,6 +166,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		failed = append(failed, err)
 	}
 	r.forget(workloads)
+	r.looked()
 	e.Metrics.ManagedWorkloads.Set(float64(managed))
 	e.Metrics.Rounds.Inc()
 	e.Metrics.LedgerVersion.Set(float64(e.Book.Version()))

@@ -77,7 +77,7 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		}
 		r.halves(ctx, wl, m, req, &dec)
 		return r.promise(ctx, wl, p, key, dec)
-	case !steered(wl, m):
+	case !steered(wl, m), dec.Reason == v1alpha1.ReasonPoolStale: // nobody loses quota because we hear nothing
 		return r.pending(ctx, wl, m, dec)
 	case req.Refusal == nil && dec.Reason == v1alpha1.ReasonQuotaMismatch:
 		return r.Evictor.Evict(ctx, wl, p, dec.Reason, dec.Message)
@@ -195,6 +195,11 @@ func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
 		return true, err
 	}
+	if why := r.stale(m.Policy); why != "" { // what is promised stays promised
+		dec := admission.Decision{Reason: v1alpha1.ReasonPoolStale, Message: "its place is kept, and cannot be held against what is there: " + why}
+		_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
+		return true, err
+	}
 	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, m.Policy)
 	if err != nil || req.Refusal != nil {
 		return err != nil, err
@@ -233,7 +238,7 @@ func (r *round) pending(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		_, err := r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
 		return err
 	}
-	if m.Policy == nil {
+	if m.Policy == nil || r.stale(m.Policy) != "" {
 		return nil
 	}
 	deadline := admitted.LastTransitionTime.Add(m.Policy.ReleaseWait())
