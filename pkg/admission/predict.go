@@ -49,7 +49,8 @@ type Prediction struct {
 // and tolerations, the node's resources, its claims and what they map to. Ports, volumes, and affinity and spreading between
 // pods are not looked at. What is promised or released counts as what is allocated does, but for devices that are held for the
 // pod's own claims; to leave out what else is held for the pod itself is the caller's part. Where kube-scheduler gives up the pod
-// on all nodes over something on one of them, that shows on that node alone. Safe for concurrent use.
+// on all nodes over something on one of them, that shows on that node alone. Where devices map to the node's own resources as
+// Kubernetes 1.37 has it, they count as there. Safe for concurrent use.
 func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, p *Incoming) Prediction {
 	n := s.Node(node)
 	if n == nil {
@@ -77,7 +78,7 @@ func (d *Decider) predict(ctx context.Context, s *ledger.Snapshot, n *ledger.Nod
 		decider: d, s: s, n: n, in: p, pod: p.Pod, knows: knows,
 		requests: resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}),
 	}
-	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.map136, f.bind}
+	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.footing, f.bind}
 	for _, step := range steps {
 		if no := step(ctx); no != nil {
 			return Prediction{Reason: no.reason, Message: no.message, Quirk: f.quirk(), Unsure: f.unsure}, f.doubt

@@ -135,7 +135,7 @@ var kinds = map[string]func() Line{
 var hostile = regexp.MustCompile(`(?:^|[:,\[]\s*"?)[+-]?(?:[0-9.]+[eE][+-]?[0-9]{3,}|[0-9.]{100,})[A-Za-z]*"?\s*(?:[,\]}]|$)`)
 
 // quantity reads a quantity of a bounded size.
-func quantity(text string) (resource.Quantity, error) {
+func readQuantity(text string) (resource.Quantity, error) {
 	if hostile.MatchString(text) {
 		return resource.Quantity{}, fmt.Errorf("%s is no quantity of a device", quoted(text))
 	}
