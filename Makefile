@@ -42,10 +42,15 @@ simulate-day: ## Simulates a busy day of 1,000 nodes and 5,000 Jobs again and ag
 agree: ## Plays every scenario that can be on the lab and holds it against simulate; a short form of it is in every test run.
 	@PLIMSOLL_AGREE_ALL=1 go test ./test/e2e -v -count=1 -timeout=30m -run TestEndToEnd -ginkgo.focus-file=agree -ginkgo.no-color
 
+.PHONY: oracle
+oracle: ## Holds what is predicted of pods against the real kube-scheduler, on 5,000 random worlds; or CASES=n, from SEED=n on.
+	@cd test/oracle && go run ./agree -cases $(or $(CASES),5000) -seed $(or $(SEED),1)
+
 .PHONY: lint
 lint: ## Runs golangci-lint with the Kubernetes API linter.
 	@hack/build-tool golangci-lint
 	@bin/golangci-lint run ./...
+	@cd test/oracle && ../../bin/golangci-lint run ./...
 
 .PHONY: generate
 generate: ## Writes deep copies and CRDs anew from the types in api/.

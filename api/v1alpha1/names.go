@@ -52,6 +52,18 @@ const (
 	ManagerServiceAccount = "plimsoll-manager"
 	// LeaseName is the name of the leader election Lease.
 	LeaseName = "plimsoll-manager"
+	// MetricsService is the Service of the manager's metrics server.
+	MetricsService = "plimsoll-metrics"
+
+	// LedgerPath is where the metrics server serves the live ledger, to those who may get this nonResourceURL.
+	LedgerPath = "/ledger"
+	// LedgerReader is the ServiceAccount that may, and the Role of those who may ask for its token.
+	LedgerReader = "plimsoll-ledger-reader"
+	// LedgerTokenHeader holds a bearer token for LedgerPath where Authorization does not come through: the API server's proxy
+	// keeps that to itself.
+	LedgerTokenHeader = "Plimsoll-Token"
+	// LedgerRebuilding begins the answer of a manager that has not filled its ledger yet.
+	LedgerRebuilding = "Rebuilding"
 )
 
 // Condition types of DevicePolicy.

@@ -45,6 +45,8 @@ const (
 	ReasonClaimTampered Reason = "ClaimTampered"
 	// ReasonPodChanged: a pod asks for more than its slot, or for another node than its slot's.
 	ReasonPodChanged Reason = "PodChanged"
+	// ReasonPromiseOverlap: another workload was promised the same device before, so this promise was withdrawn.
+	ReasonPromiseOverlap Reason = "PromiseOverlap"
 	// ReasonReleaseTimeout: a pod got no slot, or a released pod no node, within the policy's release times.
 	ReasonReleaseTimeout Reason = "ReleaseTimeout"
 )

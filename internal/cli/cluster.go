@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,19 +25,32 @@ func (c *cluster) addFlags(flags *pflag.FlagSet) {
 
 // open returns a reader with the caller's rights, and the namespace that is meant.
 func (c *cluster) open() (client.Reader, string, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
-	overrides.Context.Namespace = c.namespace
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	loader := c.loader()
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
 	}
-	config, err := loader.ClientConfig()
+	config, err := c.config()
 	if err != nil {
-		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
+		return nil, "", err
 	}
 	reader, err := explain.NewReader(config)
 	return reader, namespace, err
+}
+
+// config returns who the caller is to the cluster.
+func (c *cluster) config() (*rest.Config, error) {
+	config, err := c.loader().ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+func (c *cluster) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	overrides.Context.Namespace = c.namespace
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }

@@ -18,11 +18,13 @@ import (
 const (
 	exitFailed      = 1
 	exitBadInput    = 2
+	exitUnknown     = 2
 	exitInterrupted = 130 // 128 and SIGINT, as a shell counts
 )
 
 // Run runs the command with arguments (without the program's name) and returns its exit status: 0; 1 after one sentence
-// on stderr; 2 after a line on stderr for every fault in what simulate was given; 130 where ctx ended first.
+// on stderr; 2 after a line on stderr for every fault in what simulate was given, or one on why ledger verify found out
+// neither way; 130 where ctx ended first.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctrllog.SetLogger(logr.Discard()) // the client library would complain that nobody had chosen a logger
 	root := newRoot(inProcess)
@@ -45,8 +47,12 @@ func execute(ctx context.Context, root *cobra.Command) int {
 		return exitBadInput
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "Error: "+report.Printable(err.Error()))
-	if errors.Is(err, errInterrupted) {
+	var unknown cannotTell
+	switch {
+	case errors.Is(err, errInterrupted):
 		return exitInterrupted
+	case errors.As(err, &unknown):
+		return exitUnknown
 	}
 	return exitFailed
 }
@@ -61,6 +67,6 @@ func newRoot(sim simulator) *cobra.Command {
 	}
 	var c cluster
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(newExplain(&c, time.Now), newSimulate(sim, time.Now))
+	root.AddCommand(newExplain(&c, time.Now), newSimulate(sim, time.Now), newLedger(&c, time.Now))
 	return root
 }

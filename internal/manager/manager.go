@@ -8,8 +8,11 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,12 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
@@ -33,7 +37,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = float32(o.QPS), o.Burst
 	cfg.UserAgent = v1alpha1.FieldOwner
-	caching, err := cacheOptions(cfg)
+	heard := observe.NewHeard(clock.RealClock{})
+	caching, err := cacheOptions(cfg, heard)
 	if err != nil {
 		return err
 	}
@@ -44,7 +49,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := index(ctx, mgr); err != nil {
 		return err
 	}
-	if err := wire(ctx, mgr, o); err != nil {
+	if err := wire(ctx, mgr, o, heard); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -54,7 +59,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 }
 
 // cacheOptions says how the API is watched.
-func cacheOptions(cfg *rest.Config) (cache.Options, error) {
+func cacheOptions(cfg *rest.Config, heard *observe.Heard) (cache.Options, error) {
 	wire, err := observe.NewWire(cfg)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("make informers: %w", err)
@@ -62,7 +67,9 @@ func cacheOptions(cfg *rest.Config) (cache.Options, error) {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		SyncPeriod:       ptr.To(time.Duration(0)), // what is missed on a watch is a fault to find, not to paper over
-		NewInformer:      wire.NewInformer,
+		NewInformer: func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			return heard.NewInformer(wire.ListWatch(lw, o), o, resync, indexers)
+		},
 	}, nil
 }
 
@@ -82,7 +89,7 @@ func managerOptions(o Options, caching cache.Options) ctrl.Options {
 		RetryPeriod:                   &o.RetryPeriod,
 		HealthProbeBindAddress:        o.HealthAddress,
 		Metrics: metricsserver.Options{
-			BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: authorized, CertDir: o.MetricsCertDir,
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.WebhookHost, Port: o.WebhookPort, CertDir: o.WebhookCertDir}),
 	}
@@ -114,11 +121,11 @@ func index(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // wire makes the parts and joins them.
-func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
+func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard) error {
 	rounds, checks := make(chan event.GenericEvent, 1), make(chan event.GenericEvent, 1)
 	p, err := configured(o.KueueConfiguration, parts.Environment{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("plimsoll"), Metrics: ctrlmetrics.Registry,
-		Clock: clock.RealClock{}, Epoch: epoch(mgr.GetAPIReader(), o.Namespace), Changed: func() { wake(rounds); wake(checks) },
+		Clock: clock.RealClock{}, Heard: heard, Epoch: epoch(mgr.GetAPIReader(), o.Namespace), Changed: func() { wake(rounds); wake(checks) },
 	})
 	if err != nil {
 		return err
@@ -137,8 +144,14 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return err
 		}
 	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round, rounds) })); err != nil {
+		return fmt.Errorf("add what listens: %w", err)
+	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
 		return fmt.Errorf("register webhooks: %w", err)
+	}
+	if err := serveLedger(mgr, p.Observer.Book, p.Observer.Synced); err != nil {
+		return err
 	}
 	return probes(mgr, p.Observer, p.Quotas)
 }
@@ -164,6 +177,19 @@ func wake(changes chan event.GenericEvent) {
 	case changes <- event.GenericEvent{Object: &resourcev1.ResourceSlice{}}:
 	default:
 	}
+}
+
+// listenEvery is how often it is looked at whether a watch fell silent or is heard again: neither brings an event.
+const listenEvery = time.Second
+
+// listen asks for a round whenever the accounts turned stale or fresh by themselves.
+func listen(ctx context.Context, e *round.Engine, changes chan event.GenericEvent) error {
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if e.Turned() {
+			wake(changes)
+		}
+	}, listenEvery)
+	return nil
 }
 
 // probes serves health: ready once the books have seen all that existed at the start and the webhooks listen.

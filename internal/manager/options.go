@@ -19,7 +19,9 @@ type Options struct {
 	WebhookPort                               int
 	WebhookCertDir                            string
 	MetricsAddress                            string
-	HealthAddress                             string
+	// MetricsCertDir has tls.crt and tls.key of the metrics server. Empty has it sign a certificate for itself.
+	MetricsCertDir string
+	HealthAddress  string
 	// QPS and Burst bound the requests to the API server: two writes a pod, so a gang of 1,000 is 2,000.
 	QPS   float64
 	Burst int
@@ -37,7 +39,8 @@ func (o *Options) Bind(f *flag.FlagSet) {
 	f.StringVar(&o.WebhookHost, "webhook-host", "", "address that the webhooks listen on; empty for all")
 	f.IntVar(&o.WebhookPort, "webhook-port", 9443, "port that the webhooks listen on")
 	f.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key of the webhooks")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address of the metrics, served over TLS to those who may get /metrics; 0 for none")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address of the metrics and of the ledger, served over TLS to those who may get /metrics and /ledger; 0 for none")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key of the metrics server; empty for a certificate that it signs itself")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	f.Float64Var(&o.QPS, "kube-api-qps", 200, "requests a second to the API server")
 	f.IntVar(&o.Burst, "kube-api-burst", 400, "requests at once to the API server")

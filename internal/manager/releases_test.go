@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -71,7 +70,7 @@ type reading struct {
 // read starts the manager's informers on a server.
 func read(t *testing.T, s *server) *reading {
 	t.Helper()
-	caching, err := cacheOptions(s.config())
+	caching, err := cacheOptions(s.config(), observe.NewHeard(clock.RealClock{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +79,11 @@ func read(t *testing.T, s *server) *reading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &observe.Observer{Book: ledger.New(), Metrics: metrics.New(prometheus.NewRegistry()), Clock: clock.RealClock{}, Changed: func() {}}
+	p, err := parts.New(parts.Environment{Metrics: prometheus.NewRegistry(), Clock: clock.RealClock{}, Changed: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := p.Observer
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := o.Register(ctx, c); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ type Metrics struct {
 	// Conflicts counts decisions that were not written because what they touch had changed since their snapshot, by what would
 	// have been written: Promise or Replacement.
 	Conflicts *prometheus.CounterVec
+	// Overlaps counts promises that were withdrawn because another has the same device.
+	Overlaps prometheus.Counter
 	// Evictions counts Workloads that Plimsoll evicted, by reason.
 	Evictions *prometheus.CounterVec
 	// Divergences counts differences between what the ledger counts, or a Placement promises, and what the cluster says, by kind.
@@ -63,6 +65,8 @@ func New(r prometheus.Registerer) *Metrics {
 		Conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_reservation_conflicts_total",
 			Help: "Decisions made anew because what they touch had changed since their snapshot, by what would have been written: Promise, Replacement."}, []string{"write"}),
+		Overlaps: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "plimsoll_overlapping_promises_total", Help: "Promises that were withdrawn because another has the same device."}),
 		Evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_evictions_total", Help: "Workloads that Plimsoll evicted, by reason."}, []string{"reason"}),
 		Divergences: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -89,7 +93,7 @@ func New(r prometheus.Registerer) *Metrics {
 		LedgerVersion: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "plimsoll_ledger_version", Help: "Version of the ledger, counted since the process started."}),
 	}
-	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Conflicts, m.Evictions,
+	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Conflicts, m.Overlaps, m.Evictions,
 		m.Divergences, m.Differences, m.Flags, m.Offers, m.Promises, m.Fallbacks, m.WaitSeconds, m.Waiting, m.PriorityInverted, m.ManagedWorkloads, m.LedgerVersion)
 	return m
 }

@@ -22,11 +22,18 @@ const DevicesNodeAllocatable = "memory.plimsoll.dev/devices-node-allocatable-res
 // LaterFields is what a ResourceSlice of Kubernetes 1.37 holds and the types do not. It is read from the slice's JSON.
 type LaterFields struct {
 	Spec struct {
-		Devices []struct {
-			Name                     string          `json:"name"`
-			NodeAllocatableResources json.RawMessage `json:"nodeAllocatableResources"`
-		} `json:"devices"`
+		Devices []laterDevice `json:"devices"`
 	} `json:"spec"`
+}
+
+type laterDevice struct {
+	Name                     string          `json:"name"`
+	NodeAllocatableResources json.RawMessage `json:"nodeAllocatableResources"`
+}
+
+// Add adds a device's nodeAllocatableResources, as JSON.
+func (f *LaterFields) Add(device string, text []byte) {
+	f.Spec.Devices = append(f.Spec.Devices, laterDevice{device, text})
 }
 
 // Keep notes the fields in the slice that they were read with; without any, it notes that there are none.
@@ -76,7 +83,7 @@ func MappingsOf(d *resourcev1.Device, text []byte) *ledger.Mappings {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&entries); err != nil {
-		return &ledger.Mappings{Rules: ledger.Rules137, Problem: "its nodeAllocatableResources cannot be read: " + err.Error()}
+		return &ledger.Mappings{Rules: ledger.Rules137, Problem: fmt.Sprintf("its nodeAllocatableResources cannot be read: %.200s", err.Error())}
 	}
 	return ledger.Mappings137(d, entries)
 }

@@ -52,6 +52,8 @@ type Environment struct {
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
 	Clock   clock.PassiveClock
+	// Heard listens to the watches that the observers are fed by; nil for watches that are always alive.
+	Heard *observe.Heard
 	// Epoch returns the leader's number of lease transitions.
 	Epoch func(context.Context) (int64, error)
 	// Kueue is the configuration that Kueue runs with; nil for its default.
@@ -103,6 +105,10 @@ func New(e Environment) (*Parts, error) {
 	p.Release = &release.Controller{
 		Client: e.Client, Live: e.Live, Book: book, Decider: decider, Matcher: matcher, Policies: resolver, Store: store,
 		Evictor: evictor, Events: e.Events, Metrics: m, Clock: e.Clock, Synced: observer.Synced,
+	}
+	if e.Heard != nil {
+		metrics.NewAges(e.Metrics, e.Heard.Ages)
+		p.Round.Heard, p.Release.Heard = e.Heard.Oldest, e.Heard.Oldest
 	}
 	p.Policy = &policy.Controller{Client: e.Client, Policies: resolver, Matcher: matcher}
 	p.SelfCheck = &selfcheck.Controller{

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -43,7 +42,7 @@ func windowsOf(r *Request) *windows {
 	return &windows{
 		now:    r.Now,
 		others: r.Others,
-		window: time.Duration(flavors.Seconds(f.WindowSeconds, 180)) * time.Second,
+		window: Window(r.Policy),
 		grace:  time.Duration(flavors.Seconds(f.LossGraceSeconds, 60)) * time.Second,
 		memory: time.Duration(flavors.Seconds(f.InventoryMemorySeconds, 3600)) * time.Second,
 	}
@@ -62,7 +61,7 @@ func (w *windows) back(t time.Time, b book) bool {
 
 // usable says whether a device can be given in a book, taints aside.
 func (w *windows) usable(d *ledger.Device, b book) bool {
-	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) {
+	if d.Unusable != "" || !d.Lost.IsZero() && !w.back(d.Lost, b) && !(d.Unserved && b == emptyHealthy) {
 		return false
 	}
 	if d.Cover != "" && b != managedGone && b != emptyHealthy {
@@ -159,16 +158,6 @@ func until(nodes []*nodeFit) time.Time {
 		}
 	}
 	return next
-}
-
-// lostReason says how a device that cannot be given is lost, for a reason.
-func lostReason(n *ledger.Node, d *ledger.Device) v1alpha1.Reason {
-	for _, p := range n.Pools {
-		if p.Driver == d.ID.Driver && p.Name == d.ID.Pool {
-			return v1alpha1.ReasonPoolIncomplete
-		}
-	}
-	return v1alpha1.ReasonPoolRebuilding
 }
 
 // settled says that what the nodes have is known for longer than the policy's window: every node is Ready and has listed

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -42,7 +43,7 @@ type Promise struct {
 
 // Holds says how a promise stands on the accounts, in which it counts as its own. r is the Request that it was decided by.
 func Holds(s *ledger.Snapshot, r *Request, p Promise) Hold {
-	h := &holding{windows: windowsOf(r), snapshot: s, promise: p, hold: Hold{Keeping: Kept}}
+	h := &holding{windows: windowsOf(r), policy: r.Policy, snapshot: s, promise: p, hold: Hold{Keeping: Kept}}
 	asked := map[string]ledger.Amounts{}
 	for i := range p.PodSets {
 		ps := r.podSet(p.PodSets[i].Name)
@@ -76,6 +77,7 @@ func (r *Request) podSet(name string) *PodSet {
 // holding is one Holds.
 type holding struct {
 	*windows
+	policy   *flavors.Policy
 	snapshot *ledger.Snapshot
 	promise  Promise
 	hold     Hold
@@ -96,8 +98,8 @@ func (h *holding) note(t time.Time) {
 
 // slots holds the slots on one node against it and its devices, all at once.
 func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
-	s := Slot{Node: pn.Name}
-	n := h.snapshot.Node(pn.Name)
+	s, o := Slot{Node: pn.Name}, Ours{Workload: h.promise.Workload, Placement: h.promise.Placement, Policy: h.policy, Now: h.now}
+	n := asServed(h.snapshot.Node(pn.Name), h.policy)
 	for _, r := range pn.Requests {
 		if r.Claim == v1alpha1.ExtendedResourcesClaim {
 			continue // the scheduler chooses which
@@ -119,7 +121,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 			}
 		}
 	}
-	t := s.Trouble(h.snapshot, ps, h.promise.Workload, h.promise.Placement, h.now)
+	t := s.Trouble(h.snapshot, ps, o)
 	switch {
 	case t == nil:
 	case t.Freeing:
@@ -128,7 +130,8 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 		h.note(t.Since.Add(h.grace))
 		h.worse(Coming, t.Reason, t.Message)
 		// what a node that comes back would not give is not waited for
-		if more := s.deviceTrouble(n, ps, ours{h.promise.Workload, h.promise.Placement, h.now}); more != nil && !more.Freeing && !more.Lost {
+		o.snapshot = h.snapshot
+		if more := s.deviceTrouble(n, ps, o); more != nil && !more.Freeing && !more.Lost {
 			h.worse(Broken, more.Reason, more.Message)
 		}
 	default:

@@ -28,6 +28,11 @@ func happenings(d drawn) []func(*rapid.T, *market) {
 		func(t *rapid.T, m *market) { m.node(node.Draw(t, "comes unready"), "a100:2", notReady(0)) },
 		func(t *rapid.T, m *market) { m.node(node.Draw(t, "comes incomplete"), "h100:2", fresh) },
 		func(t *rapid.T, m *market) {
+			at := node.Draw(t, "its driver runs on")
+			m.drives(at, rapid.SampledFrom([]string{"first-", "second-"}).Draw(t, "pod")+at, rapid.IntRange(0, 2).Draw(t, "not Ready") > 0)
+		},
+		func(t *rapid.T, m *market) { m.stops("first-" + node.Draw(t, "its driver stops on")) },
+		func(t *rapid.T, m *market) {
 			uid := types.UID(node.Draw(t, "goes"))
 			m.see(ledger.KindNode, uid, func(o *ledger.Observation) { o.Ref.Deleted = true })
 		},
@@ -75,6 +80,9 @@ func TestWhatIsRememberedMakesNoDifference(t *testing.T) {
 		p := choicePolicy(t, func(s *v1alpha1.DevicePolicySpec) {
 			s.Ordering = rapid.SampledFrom([]v1alpha1.Ordering{v1alpha1.OrderingPack, v1alpha1.OrderingSpread}).Draw(rt, "ordering")
 		})
+		if rapid.Bool().Draw(rt, "drivers") {
+			p = withDrivers(t, p)
+		}
 		d := drawMarket(rt)
 		m := newMarket(t, d.nominal).queue("next", d.next)
 		old, may := &Decider{Matcher: flavors.NewMatcher()}, happenings(d)
@@ -92,6 +100,7 @@ func TestWhatIsRememberedMakesNoDifference(t *testing.T) {
 			}
 			w := rapid.SampledFrom(asks).Draw(rt, "asks")
 			w.Request.Now = after(d.now)
+			w.Request.Heard = Heard{"Node", after(d.now - rapid.SampledFrom([]int{0, 0, 100, 200}).Draw(rt, "silent"))}
 			snapshot := m.book.Snapshot()
 			if rapid.IntRange(0, 3).Draw(rt, "beside") == 0 {
 				snapshot = snapshot.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, UID: "offer", Workload: "offer"}, []ledger.PodSetClaim{{
@@ -102,6 +111,13 @@ func TestWhatIsRememberedMakesNoDifference(t *testing.T) {
 			same(rt, old.Decide(t.Context(), snapshot, r), anew().Decide(t.Context(), snapshot, r))
 		}
 	})
+}
+
+// withDrivers returns a policy that says how to find the driver's pods.
+func withDrivers(t *testing.T, p *flavors.Policy) *flavors.Policy {
+	out := *p
+	out.Drivers, out.Revision = testPolicy(t, finds).Drivers, p.Revision+" with drivers"
+	return &out
 }
 
 func anew() *Decider { return &Decider{Matcher: flavors.NewMatcher()} }

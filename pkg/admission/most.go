@@ -269,12 +269,9 @@ func tainted(tolerations []resourcev1.DeviceToleration, dev *ledger.Device) *res
 func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 	name, per := n.node.Name, w.Count
 	if len(n.devices) == 0 { // nothing is remembered of them either
-		for _, p := range n.node.Pools {
-			if p.State == ledger.PoolImpossible {
-				return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: pool %s of %s is kept out: %s", name, p.Name, p.Driver, p.Problem)}
-			}
-			if p.State != ledger.PoolFresh {
-				return stop{reason: v1alpha1.ReasonPoolIncomplete, message: fmt.Sprintf("node %s: pool %s of %s shows %d of its slices", name, p.Name, p.Driver, len(p.Slices))}
+		for i := range n.node.Pools {
+			if s := poolStop(n.node, n.node.Pools[i].Driver, n.node.Pools[i].Name); s.reason != "" {
+				return s
 			}
 		}
 		return stop{reason: v1alpha1.ReasonNotEnoughDevices, full: true, message: fmt.Sprintf("node %s lists no device of this flavor", name)}
@@ -294,7 +291,7 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			message: fmt.Sprintf("node %s has %d such devices, enough for %s of %d each", name, len(w.matching), plural(bounded(int(pods)), "pod"), per)}
 	}
 	var held, freeing, foreign, sick, lost int64
-	example, lostAs := "", v1alpha1.Reason("")
+	example, away := "", (*ledger.Device)(nil)
 	var plugin corev1.ResourceName
 	for _, dev := range w.matching {
 		listed, plugged := w.plugged[dev]
@@ -302,7 +299,7 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 		case plugged && b != emptyHealthy:
 			plugin = listed
 		case !dev.Lost.IsZero() && !n.back(dev.Lost, b):
-			lost, lostAs = lost+1, lostReason(n.node, dev)
+			lost, away = lost+1, dev
 		case dev.Unusable != "":
 			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
 		case w.unreferred(dev):
@@ -313,7 +310,7 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			foreign++
 		case !n.usable(dev, b):
 			held++
-			if !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
+			if len(dev.Holders) > 0 && !slices.ContainsFunc(dev.Holders, func(h ledger.Holder) bool { return !h.Ending(n.now) }) {
 				freeing++
 			}
 		case taint != nil && b != emptyHealthy:
@@ -324,8 +321,8 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 	case plugin != "":
 		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s lists %s: its device plugin lends these devices, not the pool", name, plugin)}
 	case lost > 0 && int64(len(w.matching))-lost < per:
-		return stop{reason: lostAs, message: fmt.Sprintf("node %s: its driver has published no complete pool with %d of %d devices since it last did", name, lost, len(w.matching))}
-	case sick > 0 && int64(len(w.matching))-sick < per:
+		return lostStop(n.node, away, lost, int64(len(w.matching)))
+	case sick > 0 && int64(len(w.matching))-sick < per*(pods+1):
 		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: fmt.Sprintf("node %s: %d of %d devices cannot be given; %s", name, sick, len(w.matching), example)}
 	case foreign > 0:
 		return stop{reason: v1alpha1.ReasonForeignUse, message: fmt.Sprintf("node %s: %d of %d devices are held by pods that Kueue does not manage", name, foreign, len(w.matching))}

@@ -59,9 +59,9 @@ type nodeFit struct {
 	// steady says that nothing about the node changes with time alone.
 	steady bool
 	// taken holds, by book, what most returned; served what allocate last returned for pods of this podset alone.
-	taken  [books]*taking
+	taken [books]*taking
 	// short is the resource of the node of which devices are to take least, while they are looked for; empty for none.
-	short corev1.ResourceName
+	short  corev1.ResourceName
 	served *served
 }
 
@@ -154,6 +154,7 @@ func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed 
 	if !q.selector.Matches(labels.Set(n.Object.Labels)) {
 		return nil
 	}
+	n = asServed(n, q.policy)
 	f := &nodeFit{
 		windows: &q.windows, ps: &q.podSet, node: n, departed: departed, specs: q.specs, classes: classLister{q.classes},
 		plain: q.option.Flavor == anyFlavor, plugin: q.plugin,

@@ -28,8 +28,10 @@ func (f *foresight) class(name corev1.ResourceName) *resourcev1.DeviceClass {
 	if f.s.ClassFor(explicit) == class {
 		return class
 	}
-	f.unsure = true
-	f.odd("kube-scheduler knows DeviceClass %s by its own name only if it saw it before the other one that serves %s", class.Name, explicit)
+	f.doubt = fmt.Sprintf("kube-scheduler knows DeviceClass %s by its own name only if it saw it before the other one that serves %s", class.Name, explicit)
+	if f.knows {
+		return class
+	}
 	return nil
 }
 

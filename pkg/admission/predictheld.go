@@ -29,15 +29,17 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	if len(open) == 0 {
 		return nil
 	}
-	bounded := &stepping{Context: ctx}
+	bounded := &stepping{Context: ctx, more: 9 * maxAllocatorSteps}
 	results, err := f.decider.call(bounded, Allocation{
 		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
 	})
 	switch {
-	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
+	case ctx.Err() == nil && bounded.ended() && f.hopeless(claims):
+		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
+	case ctx.Err() != nil, bounded.ended():
 		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
 		f.unsure = true
-		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, maxAllocatorSteps)
+		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, bounded.steps.Load())
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
 	case err != nil:
@@ -110,7 +112,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(out, func(a, b *resourcev1.ResourceSlice) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 	return out
 }
 
@@ -118,7 +122,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 func wantsAll(c *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(c.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AllocationMode == resourcev1.DeviceAllocationModeAll ||
-			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool { return s.AllocationMode == resourcev1.DeviceAllocationModeAll })
+			slices.ContainsFunc(r.FirstAvailable, func(s resourcev1.DeviceSubRequest) bool {
+				return s.AllocationMode == resourcev1.DeviceAllocationModeAll
+			})
 	})
 }
 

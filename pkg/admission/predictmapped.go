@@ -59,10 +59,11 @@ func (f *foresight) map136(context.Context) *refusal {
 	return f.chance(results, found)
 }
 
-// chance looks at each way of finding the devices. Where they differ, the pod counts as refused.
+// chance looks at each way of finding the devices. Where they differ, the pod counts as refused; where they differ in the amounts
+// alone, those of the devices as they are count.
 func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, found [][]*resourcev1.Device) *refusal {
 	var refused *refusal
-	fits, first := false, true
+	fits, first, differ := false, true, false
 	at := make([]int, len(found))
 	for {
 		pick := map[*resourcev1.DeviceRequestAllocationResult]*resourcev1.Device{}
@@ -75,6 +76,7 @@ func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, 
 		if first {
 			f.mapped, first = mapped, false
 		}
+		differ = differ || !maps.Equal(f.mapped, mapped)
 		if no == nil {
 			fits = true
 		} else if refused == nil {
@@ -91,7 +93,7 @@ func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, 
 			break
 		}
 	}
-	f.unsure = f.unsure || fits && refused != nil
+	f.unsure = f.unsure || fits && (differ || refused != nil)
 	return refused
 }
 
@@ -191,11 +193,7 @@ func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult
 			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s maps resources of node %s, and no container refers to it", c.name, f.n.Name), nil
 		}
 		statuses = append(statuses, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name, Containers: references, Resources: list})
-		for name, q := range list {
-			sum := total[name]
-			sum.Add(q)
-			total[name] = sum
-		}
+		add(total, list)
 	}
 	if len(statuses) == 0 {
 		return nil, nil
@@ -242,7 +240,7 @@ func (f *foresight) demand(statuses []corev1.NodeAllocatableResourceClaimStatus)
 		huge := strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		plain := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 		if (huge || plain && v > 0) && v > f.n.Free[name] {
-			f.odd("kube-scheduler 1.36 tries no other devices of a node where those that it chose map to more than is left")
+			f.odd("kube-scheduler tries no other devices of a node where those that it chose map to more than is left")
 			return f.insufficient(name, v)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -19,6 +20,18 @@ import (
 type Slot struct {
 	Node    string
 	Devices []ledger.DeviceID
+}
+
+// Ours says whose a slot is, and when it is looked at.
+type Ours struct {
+	// Workload and Placement are the uids of who it is promised to and by.
+	Workload, Placement types.UID
+	// Policy is the one that it was decided by; nil where none does any more.
+	Policy *flavors.Policy
+	Now    time.Time
+
+	// snapshot are the accounts that the slot is held against.
+	snapshot *ledger.Snapshot
 }
 
 // Trouble says why a slot cannot be used as it is.
@@ -42,21 +55,21 @@ func (t *Trouble) Dead(now time.Time, grace time.Duration) bool {
 }
 
 // Trouble holds a slot that a live Placement promises against the accounts; nil where a pod of the podset can use it.
-// workload and placement are the uids of who it is promised to and by.
-func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, workload, placement types.UID, now time.Time) *Trouble {
-	n := snapshot.Node(s.Node)
+func (s Slot) Trouble(snapshot *ledger.Snapshot, ps *PodSet, o Ours) *Trouble {
+	n := asServed(snapshot.Node(s.Node), o.Policy)
 	if n == nil {
 		return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: fmt.Sprintf("node %s is gone", s.Node), NodeGone: true}
 	}
 	if t := nodeTrouble(n, ps); t != nil {
 		return t
 	}
-	return s.deviceTrouble(n, ps, ours{workload, placement, now})
+	o.snapshot = snapshot
+	return s.deviceTrouble(n, ps, o)
 }
 
 // deviceTrouble says what about a slot's devices keeps a pod from them, whatever its node; what comes free by itself comes
 // last.
-func (s Slot) deviceTrouble(n *ledger.Node, ps *PodSet, o ours) *Trouble {
+func (s Slot) deviceTrouble(n *ledger.Node, ps *PodSet, o Ours) *Trouble {
 	var freeing *Trouble
 	for _, id := range s.Devices {
 		switch t := deviceTrouble(n, id, ps, o); {
@@ -91,13 +104,14 @@ func nodeTrouble(n *ledger.Node, ps *PodSet) *Trouble {
 	return &Trouble{Reason: v1alpha1.ReasonNodeUnavailable, Message: why, Lost: onlyAway(n, affinity, tolerations), Since: ledger.ReadySince(n.Object)}
 }
 
-// ours says whose a slot is, and when it is looked at.
-type ours struct {
-	workload, placement types.UID
-	now                 time.Time
+// yields says whether a holder is a promise that loses the device to another by the rule of Overlaps: it is about to be
+// withdrawn, and keeps nobody from it.
+func (o *Ours) yields(h *ledger.Holder) bool {
+	return h.Kind == ledger.HolderPlacement && h.UID != "" &&
+		slices.ContainsFunc(o.snapshot.Overlaps(), func(x ledger.Overlap) bool { return x.Loser.UID == h.UID })
 }
 
-func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trouble {
+func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o Ours) *Trouble {
 	d := n.Device(id)
 	if d == nil {
 		away := !slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool {
@@ -105,8 +119,13 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 		})
 		t := &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is gone", n.Name, id.Device), Lost: away}
 		for i := range n.Lost {
-			if n.Lost[i].ID == id {
-				t.Since = n.Lost[i].Lost
+			if n.Lost[i].ID != id {
+				continue
+			}
+			t.Since = n.Lost[i].Lost
+			if n.Lost[i].Unserved {
+				t.Reason, t.Lost = v1alpha1.ReasonDriverNotServing, true
+				t.Message = fmt.Sprintf("node %s: no pod of driver %s is Ready there, whose device %s was promised", n.Name, id.Driver, id.Device)
 			}
 		}
 		return t
@@ -123,17 +142,19 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o ours) *Trou
 	if n.Drawn(d) {
 		return &Trouble{Reason: v1alpha1.ReasonForeignUse, Message: fmt.Sprintf("node %s: more is drawn of the counters of device %s than there is", n.Name, id.Device)}
 	}
-	theirs := func(h *ledger.Holder) bool { return h.UID != o.placement && (h.Workload == "" || h.Workload != o.workload) }
+	theirs := func(h *ledger.Holder) bool {
+		return h.UID != o.Placement && (h.Workload == "" || h.Workload != o.Workload)
+	}
 	if d.Multiple() && d.Left(ledger.DefaultConsumption(d.Spec), theirs) {
 		return nil
 	}
 	var freeing *Trouble
 	for _, h := range d.Holders {
 		switch {
-		case h.UID == o.placement:
-		case h.Freeing && !h.Ending(o.now):
+		case h.UID == o.Placement || o.yields(&h):
+		case h.Freeing && !h.Ending(o.Now):
 			return &Trouble{Reason: v1alpha1.ReasonDevicesUnhealthy, Message: fmt.Sprintf("node %s: device %s is held by a pod that should have ended by now", n.Name, id.Device)}
-		case h.Freeing || h.Workload != "" && h.Workload == o.workload:
+		case h.Freeing || h.Workload != "" && h.Workload == o.Workload:
 			freeing = &Trouble{Reason: v1alpha1.ReasonDevicesFreeing, Message: fmt.Sprintf("node %s: device %s is held by a pod that is ending", n.Name, id.Device), Freeing: true}
 		case h.Managed:
 			return &Trouble{Reason: v1alpha1.ReasonDevicesInUse, Message: fmt.Sprintf("node %s: another workload has taken device %s", n.Name, id.Device)}

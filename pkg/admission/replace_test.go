@@ -106,7 +106,7 @@ func TestTroubleOfASlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ps := pods(1, 1, assignedTo("h100"))
-			got := Slot{Node: "h", Devices: gpus("h", 0)}.Trouble(tc.world.book.Snapshot(), &ps, "wl", "placement", time.Unix(1000, 0))
+			got := Slot{Node: "h", Devices: gpus("h", 0)}.Trouble(tc.world.book.Snapshot(), &ps, Ours{Workload: "wl", Placement: "placement", Now: time.Unix(1000, 0)})
 			if got != nil && tc.want != nil && tc.want.Since.IsZero() {
 				got.Since = time.Time{}
 			}
@@ -117,7 +117,7 @@ func TestTroubleOfASlot(t *testing.T) {
 	}
 	ps := pods(1, 2, assignedTo("h100"))
 	w := newWorld().node("h", "h100:2", nil).promised(2, "h").claimed("user", "h", 0, "", false).claimed("before", "h", 1, "job", false)
-	if got := (Slot{Node: "h", Devices: gpus("h", 0, 1)}).Trouble(w.book.Snapshot(), &ps, "wl", "placement", time.Unix(1000, 0)); got == nil || got.Freeing {
+	if got := (Slot{Node: "h", Devices: gpus("h", 0, 1)}).Trouble(w.book.Snapshot(), &ps, Ours{Workload: "wl", Placement: "placement", Now: time.Unix(1000, 0)}); got == nil || got.Freeing {
 		t.Errorf("trouble %+v: one device that comes free does not help where another does not", got)
 	}
 }

@@ -28,6 +28,8 @@ type Request struct {
 	// Namespace is the Workload's: holders of other namespaces are not named in the record.
 	Namespace string
 	PodSets   []PodSet
+	// Heard is how long the watches that accounts are made of were silent: beyond the policy's window nothing is lent.
+	Heard Heard
 	// EveryFlavor takes the standing of every flavor of the policy, not only of those up to the first that fits.
 	EveryFlavor bool
 	// Coming also tries what is freeing or was lost within the grace, where nobody else is promised it: see Decision.Coming.

@@ -63,6 +63,11 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 	}
 	q := d.question(s, r, ps, o)
 	d.nodes(s, q)
+	if why := r.Heard.Stale(r.Now, r.Policy); why != "" { // neither remembered nor looked up: what was tried before holds when all is heard again
+		t.over(q.here.fits)
+		t.stale(q.here.fits, why)
+		return t
+	}
 	now := q.triedOn(s, r)
 	if last := q.remembered(now); last != nil {
 		again := *last
@@ -79,14 +84,7 @@ func (d *Decider) try(ctx context.Context, s *ledger.Snapshot, r *Request, ps *P
 // tryOn works a trial out on the nodes that a question sees.
 func (d *Decider) tryOn(ctx context.Context, s *ledger.Snapshot, r *Request, q *question, t trial) trial {
 	ps, nodes, changing := &q.podSet, q.here.fits, q.here.changing
-	t.fits = nodes
-	t.standing.Nodes = bounded(len(nodes))
-	for _, n := range nodes {
-		t.standing.Devices += bounded(len(n.devices))
-		if n.plugin != "" {
-			t.standing.Devices += bounded(int(min(n.node.Allocatable[n.plugin], math.MaxInt32)))
-		}
-	}
+	t.over(nodes)
 	t.until = until(changing)
 	on, reasons := d.place(ctx, r, ps, nodes, asIs)
 	if on != nil {
@@ -118,6 +116,18 @@ func (d *Decider) tryOn(ctx context.Context, s *ledger.Snapshot, r *Request, q *
 		t.until = settles(nodes, t.until)
 	}
 	return t
+}
+
+// over notes the nodes that a trial looks at.
+func (t *trial) over(nodes []*nodeFit) {
+	t.fits = nodes
+	t.standing.Nodes = bounded(len(nodes))
+	for _, n := range nodes {
+		t.standing.Devices += bounded(len(n.devices))
+		if n.plugin != "" {
+			t.standing.Devices += bounded(int(min(n.node.Allocatable[n.plugin], math.MaxInt32)))
+		}
+	}
 }
 
 // place spreads a podset's pods over nodes; nil, with the reasons, where not all have a place. Nodes are taken in the

@@ -7,11 +7,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// wide says whether any of the devices that the podset may have is for other nodes as well.
-func (n *nodeFit) wide() bool {
-	return slices.ContainsFunc(n.matching(), func(d *ledger.Device) bool { return d.Wide })
-}
-
 // barring returns the node as if it had not the devices that were given out on others; n itself where it has none of them.
 func (n *nodeFit) barring(given map[ledger.DeviceID]bool) *nodeFit {
 	barred := func(d *ledger.Device) bool { return given[d.ID] }

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // Policy is a DevicePolicy joined with the ResourceFlavors that it names. It is read-only and safe for concurrent use.
@@ -26,6 +29,19 @@ type Policy struct {
 	Flavors []Flavor
 	// Constraints are the CEL expressions that every device must fulfil.
 	Constraints []string
+	// Drivers are those whose pods the policy tells how to find.
+	Drivers []Driver
+}
+
+// Driver says which pods serve a driver.
+type Driver struct {
+	Name, Namespace string
+	Pods            labels.Selector
+}
+
+// Has says whether a pod is one of the driver's.
+func (d *Driver) Has(a *ledger.Agent) bool {
+	return a.Namespace == d.Namespace && d.Pods.Matches(labels.Set(a.Labels))
 }
 
 // Flavor is one flavor of a Policy.
@@ -93,6 +109,15 @@ func Resolve(dp *v1alpha1.DevicePolicy, lookup func(name string) *kueue.Resource
 			}
 		}
 	}
+	for i := range dp.Spec.Drivers {
+		d := &dp.Spec.Drivers[i]
+		pods, err := metav1.LabelSelectorAsSelector(&d.PodSelector)
+		if err != nil {
+			problems = append(problems, Problem{v1alpha1.PolicyReady, "DriverSelectorInvalid", fmt.Sprintf("the podSelector of driver %s: %v: correct it", d.Name, err)})
+			continue
+		}
+		p.Drivers = append(p.Drivers, Driver{Name: d.Name, Namespace: d.PodNamespace, Pods: pods})
+	}
 	for _, field := range unsupported(&dp.Spec) {
 		problems = append(problems, Problem{v1alpha1.PolicyReady, "NotSupported", field + " is not supported yet: take it out of the policy"})
 	}
@@ -104,9 +129,6 @@ func Resolve(dp *v1alpha1.DevicePolicy, lookup func(name string) *kueue.Resource
 // relies on one decides nothing, rather than something else than it says.
 func unsupported(s *v1alpha1.DevicePolicySpec) []string {
 	var fields []string
-	if len(s.Drivers) > 0 {
-		fields = append(fields, "spec.drivers")
-	}
 	if s.Canary != nil {
 		fields = append(fields, "spec.canary")
 	}

@@ -60,11 +60,10 @@ func TestResolveProblemsSayWhatToMend(t *testing.T) {
 		},
 		"what is not supported yet": {
 			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) {
-				dp.Spec.Drivers = []v1alpha1.PolicyDriver{{Name: "gpu.example.com"}}
 				dp.Spec.Canary = &v1alpha1.PolicyCanary{PolicyName: "next"}
 				dp.Spec.Flavors[2].OnDemand = true
 			},
-			want: []flavors.Problem{unsupported("spec.drivers"), unsupported("spec.canary"), unsupported("spec.flavors[2].onDemand")},
+			want: []flavors.Problem{unsupported("spec.canary"), unsupported("spec.flavors[2].onDemand")},
 		},
 		"Reject is no problem": {
 			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) { dp.Spec.OnInfeasible = v1alpha1.OnInfeasibleReject },

@@ -25,13 +25,18 @@ func (b *Book) agentChanged(uid types.UID, old, now *Pod, at time.Time) {
 	is := now != nil && now.Labels != nil && now.Node != ""
 	if was && (!is || now.Node != old.Node) {
 		h := b.history(old.Node)
+		gone := Agent{Namespace: old.Namespace, Name: old.Name, Labels: old.Labels, Since: at}
+		if !old.serves() { // it ceased to serve before
+			gone.Since = h.since[uid]
+		}
 		delete(h.since, uid)
-		h.gone = append(h.gone, Agent{Namespace: old.Namespace, Name: old.Name, Labels: old.Labels, Since: at})
+		h.gone = slices.DeleteFunc(slices.Clone(h.gone), func(a Agent) bool { return a.Namespace == old.Namespace && a.Name == old.Name })
+		h.gone = append(h.gone, gone)
 		if len(h.gone) > maxAgentsGone {
 			h.gone = slices.Clone(h.gone[1:])
 		}
 	}
-	if was && is && now.Node == old.Node && now.Serving != old.Serving {
+	if was && is && now.Node == old.Node && now.serves() != old.serves() {
 		h := b.history(now.Node)
 		if h.since == nil {
 			h.since = map[types.UID]time.Time{}
@@ -39,6 +44,9 @@ func (b *Book) agentChanged(uid types.UID, old, now *Pod, at time.Time) {
 		h.since[uid] = at
 	}
 }
+
+// serves says that a pod is Ready and not about to end.
+func (p *Pod) serves() bool { return p.Serving && !p.Terminating }
 
 func (b *Book) history(node string) *agents {
 	if b.agents[node] == nil {
@@ -50,12 +58,12 @@ func (b *Book) history(node string) *agents {
 // agentsOn returns the agents of a node, and those that are gone.
 func (b *Book) agentsOn(node string) (there, gone []Agent) {
 	h := b.agents[node]
-	for uid := range b.podsAt[place{node: node}] {
+	for uid := range b.podsAt[place{node: node}].all() {
 		p := b.pods[uid]
 		if p.Labels == nil {
 			continue
 		}
-		a := Agent{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Serving: p.Serving && !p.Terminating}
+		a := Agent{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Serving: p.serves()}
 		if h != nil {
 			a.Since = h.since[uid]
 		}

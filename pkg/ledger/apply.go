@@ -1,11 +1,14 @@
 package ledger
 
 import (
+	"cmp"
+	"math"
 	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,16 +24,15 @@ func (b *Book) applyNode(o Observation) bool {
 		if old == nil {
 			return false
 		}
-		if b.nodeByName[old.Node.Name] == o.Ref.UID {
+		if b.nodesNamed[old.Node.Name].len() == 1 {
 			b.depart(old.Node.Name, o.At)
+			delete(b.agents, old.Node.Name)
 		}
-		delete(b.agents, old.Node.Name)
 		delete(b.nodes, o.Ref.UID)
 		delete(b.firstSeen, o.Ref.UID)
 		unlink(b.nodesAt, old.Node.Labels[corev1.LabelHostname], o.Ref.UID)
-		if b.nodeByName[old.Node.Name] == o.Ref.UID {
-			delete(b.nodeByName, old.Node.Name)
-		}
+		unlink(b.nodesNamed, old.Node.Name, o.Ref.UID)
+		b.nameNode(old.Node.Name)
 		b.touchHost(old.Node.Labels[corev1.LabelHostname])
 		b.touch(old.Node.Name)
 		return true
@@ -46,14 +48,35 @@ func (b *Book) applyNode(o Observation) bool {
 		b.firstSeen[o.Ref.UID] = o.At
 	}
 	b.nodes[o.Ref.UID] = &o
-	b.nodeByName[o.Node.Name] = o.Ref.UID
-	if old == nil {
+	link(b.nodesNamed, o.Node.Name, o.Ref.UID)
+	b.nameNode(o.Node.Name)
+	if old == nil && b.nodesNamed[o.Node.Name].len() == 1 {
 		b.arrive(o.Node.Name)
 	}
 	link(b.nodesAt, o.Node.Labels[corev1.LabelHostname], o.Ref.UID)
 	b.touchHost(o.Node.Labels[corev1.LabelHostname])
 	b.touch(o.Node.Name)
 	return true
+}
+
+// nameNode finds which node a name is of. Of two the newer has it: the other is gone, which was not seen yet.
+func (b *Book) nameNode(name string) {
+	var newest *Observation
+	for uid := range b.nodesNamed[name].all() {
+		if o := b.nodes[uid]; newest == nil || o.Ref.newerThan(newest.Ref) {
+			newest = o
+		}
+	}
+	if newest == nil {
+		delete(b.nodeByName, name)
+		return
+	}
+	b.nodeByName[name] = newest.Ref.UID
+}
+
+// newerThan puts versions of objects that follow each other under one name in their order.
+func (r Ref) newerThan(o Ref) bool {
+	return cmp.Or(cmp.Compare(r.ResourceVersion, o.ResourceVersion), cmp.Compare(r.UID, o.UID)) > 0
 }
 
 // sameNode leaves out what no account depends on, such as heartbeats and images.
@@ -77,17 +100,22 @@ func (b *Book) applyPod(uid types.UID, p *Pod, at time.Time) bool {
 		unlink(b.podsAt, old.place(), uid)
 		unlink(b.podsOf, old.Owner, uid)
 		b.touchPlace(old.place())
+		b.touchSlots(old)
 	}
 	b.agentChanged(uid, old, p, at)
 	if p == nil {
 		delete(b.pods, uid)
 	} else {
+		one := *p
+		one.Requests = b.alike(p.Requests)
+		p = &one
 		b.pods[uid] = p
 		link(b.podsAt, p.place(), uid)
 		link(b.podsOf, p.Owner, uid)
 		b.touchPlace(p.place())
+		b.touchSlots(p)
 	}
-	for claim := range b.claimOfPod[uid] {
+	for claim := range b.claimOfPod[uid].all() {
 		b.touchClaim(b.claims[claim])
 	}
 	return true
@@ -131,6 +159,9 @@ func (b *Book) applyClaim(uid types.UID, c *Claim) bool {
 	old := b.claims[uid]
 	if old == nil && c == nil {
 		return false
+	}
+	if c != nil {
+		c = c.once()
 	}
 	if old != nil && c != nil && reflect.DeepEqual(old, c) {
 		return false
@@ -193,26 +224,40 @@ func (b *Book) touchClaim(c *Claim) {
 	for _, uid := range c.pods() {
 		if p := b.pods[uid]; p != nil {
 			b.touchPlace(p.place())
+			b.touchSlots(p)
 		}
 	}
 }
 
 func (b *Book) applyClass(o Observation) bool {
-	if o.Class == nil {
-		for name, c := range b.classes {
-			if c.UID == o.Ref.UID {
-				delete(b.classes, name)
-				b.lentClasses = nil
-				return true
-			}
-		}
+	old := b.classes[o.Ref.UID]
+	switch {
+	case old == nil && o.Class == nil:
 		return false
-	}
-	if old := b.classes[o.Class.Name]; old != nil && old.UID == o.Class.UID && apiequality.Semantic.DeepEqual(old.Spec, o.Class.Spec) {
+	case o.Class == nil:
+		delete(b.classes, o.Ref.UID)
+	case old != nil && apiequality.Semantic.DeepEqual(old.Class.Spec, o.Class.Spec):
 		return false
+	default:
+		b.classes[o.Ref.UID] = &o
 	}
-	b.classes[o.Class.Name], b.lentClasses = o.Class, nil
+	b.lentClasses = nil
 	return true
+}
+
+// classesByName returns the classes by their names. Of two of one name it is the newer: the other is gone, which was not seen yet.
+func (b *Book) classesByName() *Classes {
+	newest := make(map[string]*Observation, len(b.classes))
+	for _, o := range b.classes {
+		if x := newest[o.Class.Name]; x == nil || o.Ref.newerThan(x.Ref) {
+			newest[o.Class.Name] = o
+		}
+	}
+	byName := make(map[string]*resourcev1.DeviceClass, len(newest))
+	for name, o := range newest {
+		byName[name] = o.Class
+	}
+	return &Classes{byName}
 }
 
 func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
@@ -228,7 +273,8 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 			unlink(b.promisedOn, node, uid)
 			b.touch(node)
 		}
-		for id := range placementPools(old.Spec) {
+		delete(b.countedIn, uid)
+		for id := range placementPools(old.Spec, all) {
 			unlink(b.promisedIn, id, uid)
 			b.touchPool(id)
 		}
@@ -241,7 +287,10 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 			link(b.promisedOn, node, uid)
 			b.touch(node)
 		}
-		for id := range placementPools(p.Spec) {
+		if pools := placementPools(p.Spec, byNumber); len(pools) > 0 {
+			b.countedIn[uid] = pools
+		}
+		for id := range placementPools(p.Spec, all) {
 			link(b.promisedIn, id, uid)
 			b.touchPool(id)
 		}
@@ -260,12 +309,20 @@ func placementNodes(s *v1alpha1.PlacementSpec) []string {
 	return names
 }
 
-// placementPools returns the pools of the devices that a promise names.
-func placementPools(s *v1alpha1.PlacementSpec) map[pool]struct{} {
+func all(*v1alpha1.PlacementRequest) bool { return true }
+
+func byNumber(r *v1alpha1.PlacementRequest) bool { return r.Claim == v1alpha1.ExtendedResourcesClaim }
+
+// placementPools returns the pools of the devices that some requests of a promise name.
+func placementPools(s *v1alpha1.PlacementSpec, of func(*v1alpha1.PlacementRequest) bool) map[pool]struct{} {
 	pools := map[pool]struct{}{}
 	for _, ps := range s.PodSets {
 		for _, n := range ps.Nodes {
-			for _, r := range n.Requests {
+			for i := range n.Requests {
+				r := &n.Requests[i]
+				if !of(r) {
+					continue
+				}
 				for _, name := range r.Devices {
 					if id, err := ParseDeviceID(name); err == nil {
 						pools[pool{id.Driver, id.Pool}] = struct{}{}
@@ -318,36 +375,56 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		return false
 	}
 	if old != nil {
-		if key := (ownerKey{old.Namespace, old.Owner}); b.byOwner[key] == uid {
-			delete(b.byOwner, key)
-		}
+		unlink(b.ownedBy, ownerKey{old.Namespace, old.Owner}, uid)
 		b.touchPodsOf(old.Owner)
 		delete(b.workloads, uid)
 	}
 	if w != nil {
 		b.workloads[uid] = w
 		if w.Owner != "" {
-			b.byOwner[ownerKey{w.Namespace, w.Owner}] = uid
+			link(b.ownedBy, ownerKey{w.Namespace, w.Owner}, uid)
 		}
 		b.touchPodsOf(w.Owner)
 	}
-	for p := range b.placedFor[uid] {
+	for p := range b.placedFor[uid].all() {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
 		}
-		for id := range placementPools(b.placements[p].Spec) {
+		for id := range placementPools(b.placements[p].Spec, all) {
 			b.touchPool(id)
 		}
 	}
 	return true
 }
 
+// workloadOf returns the Workload that a namespace's owner of pods has; false for none. Of several, as when one takes another's
+// place, it is the one that has quota, then the one that was given it last, then the first by uid.
+func (b *Book) workloadOf(namespace string, owner types.UID) (types.UID, bool) {
+	var best types.UID
+	for uid := range b.ownedBy[ownerKey{namespace, owner}].all() {
+		if best == "" || b.before(uid, best) {
+			best = uid
+		}
+	}
+	return best, best != ""
+}
+
+func (b *Book) before(x, y types.UID) bool {
+	given := func(uid types.UID) int64 {
+		if key := b.workloads[uid].Key; key != nil {
+			return key.ReservedAt.Unix()
+		}
+		return math.MinInt64
+	}
+	return cmp.Or(cmp.Compare(given(y), given(x)), cmp.Compare(x, y)) < 0
+}
+
 // touchPodsOf marks the nodes of the pods that owner controls, and of their claims, which may be elsewhere: whose they are
 // may have changed.
 func (b *Book) touchPodsOf(owner types.UID) {
-	for uid := range b.podsOf[owner] {
+	for uid := range b.podsOf[owner].all() {
 		b.touchPlace(b.pods[uid].place())
-		for claim := range b.claimOfPod[uid] {
+		for claim := range b.claimOfPod[uid].all() {
 			b.touchClaim(b.claims[claim])
 		}
 	}
@@ -378,7 +455,7 @@ func (b *Book) touchHost(host string) {
 	if host == "" {
 		return
 	}
-	for uid := range b.nodesAt[host] {
+	for uid := range b.nodesAt[host].all() {
 		b.touch(b.nodes[uid].Node.Name)
 	}
 }
@@ -386,24 +463,5 @@ func (b *Book) touchHost(host string) {
 func (b *Book) touch(node string) {
 	if node != "" {
 		b.dirty[node] = struct{}{}
-	}
-}
-
-// link adds uid to the set at key; the zero key has no set.
-func link[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
-	var none K
-	if at == none {
-		return
-	}
-	if index[at] == nil {
-		index[at] = map[types.UID]struct{}{}
-	}
-	index[at][uid] = struct{}{}
-}
-
-// unlink takes uid from the set at key, and the set with its last member.
-func unlink[K comparable](index map[K]map[types.UID]struct{}, at K, uid types.UID) {
-	if delete(index[at], uid); len(index[at]) == 0 {
-		delete(index, at)
 	}
 }

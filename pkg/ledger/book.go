@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -37,39 +36,47 @@ const tombstones = 4096
 type Book struct {
 	mu      sync.Mutex
 	version int64
-	seen    map[seenKey]uint64
-	graves  []seenKey
+	// seen holds the newest version of each object, by kind and uid.
+	seen   map[Kind]map[types.UID]uint64
+	graves []seenKey
 
 	nodes      map[types.UID]*Observation
 	nodeByName map[string]types.UID
+	nodesNamed index[string]
 	pods       map[types.UID]*Pod
-	nodesAt    map[string]map[types.UID]struct{}
-	podsAt     map[place]map[types.UID]struct{}
-	podsOf     map[types.UID]map[types.UID]struct{}
+	nodesAt    index[string]
+	podsAt     index[place]
+	podsOf     index[types.UID]
 	slices     map[types.UID]*slice
 	wide       map[types.UID]struct{}
-	slicesOn   map[string]map[types.UID]struct{}
-	slicesOf   map[pool]map[types.UID]struct{}
+	slicesOn   index[string]
+	slicesOf   index[pool]
 	claims     map[types.UID]*Claim
-	claimsOf   map[DeviceID]map[types.UID]struct{}
-	claimOfPod map[types.UID]map[types.UID]struct{}
-	classes    map[string]*resourcev1.DeviceClass
+	claimsOf   index[DeviceID]
+	claimOfPod index[types.UID]
+	classes    map[types.UID]*Observation
 	placements map[types.UID]*Placement
-	promisedOn map[string]map[types.UID]struct{}
-	promisedIn map[pool]map[types.UID]struct{}
+	promisedOn index[string]
+	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
 	statuses   map[types.UID]*PodStatus
-	workloads  map[types.UID]*Workload
-	byOwner    map[ownerKey]types.UID
-	placedFor  map[types.UID]map[types.UID]struct{}
+	// countedIn are the pools of the devices that a Placement promises by number.
+	countedIn map[types.UID]map[pool]struct{}
+	workloads map[types.UID]*Workload
+	ownedBy   index[ownerKey]
+	placedFor index[types.UID]
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
 	// agents is what was seen of pods that no Workload made, by node: their history.
 	agents map[string]*agents
-	// memory holds pools as they were when they were last complete; lostOn those of them, by node, that are not now.
+	// amounts holds the requests that pods have, once each.
+	amounts map[string]Amounts
+	// memory holds pools as they were when they were last complete; lostOn and lostOf those of them, by node and by pool, that are not
+	// now.
 	memory map[lossKey]*remembered
 	lostOn map[string]map[lossKey]struct{}
+	lostOf map[pool]map[lossKey]struct{}
 	// departed holds nodes that were deleted, by name, with what they listed; departures their names, oldest first.
 	departed   map[string]*Node
 	departures []string
@@ -78,7 +85,7 @@ type Book struct {
 
 	// views are the accounts of the nodes, in order of their names, as of the last snapshot; viewAt says where each is. Both
 	// are replaced, never changed.
-	views  []*Node
+	views  nodeList
 	viewAt map[string]int
 	dirty  map[string]struct{}
 	// lentClasses is what snapshots have of classes, lentDeparted of departed; nil where that has changed since.
@@ -100,33 +107,37 @@ type pool struct {
 // New returns an empty book at version 0.
 func New() *Book {
 	return &Book{
-		seen:       map[seenKey]uint64{},
+		seen:       map[Kind]map[types.UID]uint64{},
 		nodes:      map[types.UID]*Observation{},
 		nodeByName: map[string]types.UID{},
+		nodesNamed: index[string]{},
 		pods:       map[types.UID]*Pod{},
-		nodesAt:    map[string]map[types.UID]struct{}{},
-		podsAt:     map[place]map[types.UID]struct{}{},
-		podsOf:     map[types.UID]map[types.UID]struct{}{},
+		nodesAt:    index[string]{},
+		podsAt:     index[place]{},
+		podsOf:     index[types.UID]{},
 		slices:     map[types.UID]*slice{},
 		wide:       map[types.UID]struct{}{},
-		slicesOn:   map[string]map[types.UID]struct{}{},
-		slicesOf:   map[pool]map[types.UID]struct{}{},
+		slicesOn:   index[string]{},
+		slicesOf:   index[pool]{},
 		claims:     map[types.UID]*Claim{},
-		claimsOf:   map[DeviceID]map[types.UID]struct{}{},
-		claimOfPod: map[types.UID]map[types.UID]struct{}{},
-		classes:    map[string]*resourcev1.DeviceClass{},
+		claimsOf:   index[DeviceID]{},
+		claimOfPod: index[types.UID]{},
+		classes:    map[types.UID]*Observation{},
 		placements: map[types.UID]*Placement{},
-		promisedOn: map[string]map[types.UID]struct{}{},
-		promisedIn: map[pool]map[types.UID]struct{}{},
+		promisedOn: index[string]{},
+		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
 		statuses:   map[types.UID]*PodStatus{},
+		countedIn:  map[types.UID]map[pool]struct{}{},
 		workloads:  map[types.UID]*Workload{},
-		byOwner:    map[ownerKey]types.UID{},
-		placedFor:  map[types.UID]map[types.UID]struct{}{},
+		ownedBy:    index[ownerKey]{},
+		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
+		amounts:    map[string]Amounts{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
+		lostOf:     map[pool]map[lossKey]struct{}{},
 		departed:   map[string]*Node{},
 		firstSeen:  map[types.UID]time.Time{},
 		dirty:      map[string]struct{}{},
@@ -139,8 +150,13 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := seenKey{o.Ref.Kind, o.Ref.UID}
-	last, known := b.seen[key]
+	if b.seen[o.Ref.Kind] == nil {
+		b.seen[o.Ref.Kind] = map[types.UID]uint64{}
+	}
+	last, known := b.seen[o.Ref.Kind][o.Ref.UID]
 	switch {
+	case known && last == final && o.Ref.Deleted:
+		return Duplicate, false
 	case known && last == final:
 		return Stale, false
 	case o.Ref.Deleted:
@@ -150,7 +166,7 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	case known && o.Ref.ResourceVersion == last:
 		return Duplicate, false
 	default:
-		b.seen[key] = o.Ref.ResourceVersion
+		b.seen[o.Ref.Kind][o.Ref.UID] = o.Ref.ResourceVersion
 	}
 	var touched bool
 	switch o.Ref.Kind {
@@ -182,9 +198,9 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 
 // bury marks an object as deleted for good, and forgets the oldest grave when there are too many.
 func (b *Book) bury(key seenKey) {
-	b.seen[key] = final
+	b.seen[key.kind][key.uid] = final
 	if b.graves = append(b.graves, key); len(b.graves) > tombstones {
-		delete(b.seen, b.graves[0])
+		delete(b.seen[b.graves[0].kind], b.graves[0].uid)
 		b.graves = b.graves[1:]
 	}
 }
@@ -205,7 +221,7 @@ func (b *Book) Snapshot() *Snapshot {
 	}
 	b.look()
 	if b.lentClasses == nil {
-		b.lentClasses = &Classes{maps.Clone(b.classes)}
+		b.lentClasses = b.classesByName()
 	}
 	if b.lentDeparted == nil {
 		b.lentDeparted = make([]*Node, 0, len(b.departed))
@@ -222,26 +238,28 @@ func (b *Book) look() {
 	if len(b.dirty) == 0 {
 		return
 	}
-	b.views = slices.Clone(b.views)
+	views := b.views.edit()
 	var came []*Node
 	left := false
 	for name := range b.dirty {
 		v := b.view(name)
 		switch at, known := b.viewAt[name]; {
 		case known:
-			b.views[at], left = v, left || v == nil
+			views.set(at, v)
+			left = left || v == nil
 		case v != nil:
 			came = append(came, v)
 		}
 	}
 	clear(b.dirty)
-	if len(came) == 0 && !left {
+	if b.views = views.nodeList; len(came) == 0 && !left {
 		return
 	}
-	b.views = slices.DeleteFunc(append(b.views, came...), func(n *Node) bool { return n == nil })
-	slices.SortFunc(b.views, func(x, y *Node) int { return cmp.Compare(x.Name, y.Name) })
-	b.viewAt = make(map[string]int, len(b.views))
-	for i, n := range b.views {
+	list := slices.DeleteFunc(append(b.views.all(), came...), func(n *Node) bool { return n == nil })
+	slices.SortFunc(list, func(x, y *Node) int { return cmp.Compare(x.Name, y.Name) })
+	b.views = listOf(list)
+	b.viewAt = make(map[string]int, len(list))
+	for i, n := range list {
 		b.viewAt[n.Name] = i
 	}
 }

@@ -56,6 +56,8 @@ type Holder struct {
 	// Managed is true for what serves a Workload that Kueue manages, or is a claim that Plimsoll had made: it ends with
 	// that Workload.
 	Managed bool
+	// Created is the creationTimestamp of a Placement in seconds since 1970; 0 for claims.
+	Created int64
 	// Resource names the extended resource of a promise that is held by number alone: any equal device will do. Empty for
 	// others.
 	Resource string
@@ -67,6 +69,9 @@ type Holder struct {
 	Freeing bool
 	// Until is when a holder that is freeing is no longer waited for; zero for no such time.
 	Until time.Time
+	// again says that its claim lists the device more than once, misnoted that what is noted beside its claim is not what the
+	// claim's spec names.
+	again, misnoted bool
 	// at is the node for whose pods it holds the device; empty where that is not known. bound says that its pod is on the
 	// node, whose requests hold what the device maps to.
 	at    string
@@ -92,6 +97,9 @@ type Device struct {
 	Holders []Holder
 	// Lost is when the pool that lists the device was last complete, for a device of Node.Lost; zero for the others.
 	Lost time.Time
+	// Unserved is true for a device of Node.Lost that its pool lists still: its driver does not serve on the node, as
+	// Node.Unserved was told.
+	Unserved bool
 	// Taints are those that its slice lists and those of the rules that select it; owned by the book.
 	Taints []resourcev1.DeviceTaint
 	// Inherited are the taints of the card that it is a part of, which kube-scheduler does not see in it.

@@ -50,7 +50,7 @@ type Divergence struct {
 // Divergences returns all differences, in order of the nodes' names.
 func (s *Snapshot) Divergences() []Divergence {
 	var all []Divergence
-	for _, n := range s.nodes {
+	for _, n := range s.Nodes() {
 		all = append(all, n.Divergences()...)
 	}
 	return all
@@ -62,11 +62,16 @@ func (n *Node) Divergences() []Divergence { return n.diverged }
 
 // diverge works out the differences in a node's accounts, which are complete. The book's lock is held.
 func (b *Book) diverge(n *Node) {
-	for uid := range b.podsAt[place{node: n.Name}] {
+	for uid := range b.podsAt[place{node: n.Name}].all() {
 		p := b.pods[uid]
 		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
 		if st := b.statuses[uid]; st != nil {
-			c.statuses = slices.Concat(p.Mapped, st.Claims)
+			c.statuses = slices.Clone(p.Mapped)
+			for i := range st.Claims {
+				if !p.maps(st.Claims[i].Claim) { // else it was told by either reading of the status
+					c.statuses = append(c.statuses, st.Claims[i])
+				}
+			}
 		}
 		c.compare()
 	}
@@ -113,11 +118,11 @@ func (c *comparison) compare() {
 	if c.pod.Terminating {
 		return // its claims and its promise go in their own order
 	}
-	c.workload = c.b.byOwner[ownerKey{c.pod.Namespace, c.pod.Owner}]
+	c.workload, _ = c.b.workloadOf(c.pod.Namespace, c.pod.Owner)
 	c.promised = c.b.promiseOf(c.workload, c.pod)
 	c.node()
 	claims := map[string]*Claim{}
-	for uid := range c.b.claimOfPod[c.uid] {
+	for uid := range c.b.claimOfPod[c.uid].all() {
 		if claim := c.b.claims[uid]; claim.Namespace == c.pod.Namespace {
 			claims[claim.Name] = claim
 		}
@@ -142,11 +147,11 @@ func (c *comparison) compare() {
 // promiseOf returns the Placement by which a pod of a Workload has its place; nil for none.
 func (b *Book) promiseOf(workload types.UID, p *Pod) *Placement {
 	w := b.workloads[workload]
-	if w == nil || w.Key == nil || p.CreatedUnix < w.Key.ReservedAt.Unix() {
+	if w == nil || !b.takesSlot(p, workload) {
 		return nil
 	}
-	for uid := range b.placedFor[workload] {
-		if placed := b.placements[uid]; SameKey(placed.Spec.Key, w.Key) {
+	for uid := range b.placedFor[workload].all() {
+		if placed := b.placements[uid]; SameKey(placed.Spec.Key, w.Key) && placed.Namespace == w.Namespace && placed.Name == w.Name {
 			return placed
 		}
 	}
@@ -188,7 +193,7 @@ func (c *comparison) listed(claim *Claim) bool {
 		case at >= 0 && c.n.Pools[at].State == PoolFresh:
 			c.say(DivergedListing, "pod %s: claim %s has device %s, which generation %d of its pool does not list for node %s",
 				c.pod.Name, claim.Name, id, c.n.Pools[at].Generation, c.n.Name)
-		case at < 0 && len(c.b.slicesOf[pool{id.Driver, id.Pool}]) > 0:
+		case at < 0 && c.b.slicesOf[pool{id.Driver, id.Pool}].len() > 0:
 			c.say(DivergedNode, "pod %s is on node %s, and its claim %s has device %s, which is for other nodes", c.pod.Name, c.n.Name, claim.Name, id)
 		}
 	}

@@ -10,7 +10,10 @@ import (
 // Flags returns what is odd about a node, sorted by reason, object and message: what is listed or held twice, drawn on beyond
 // its total, or cannot be. What is lent is settled by a rule in each case, which the message tells.
 func (n *Node) Flags() []Flag {
-	flags := slices.Concat(n.twice(), n.splits(), n.overdrawn(), n.impossible())
+	if n.told != nil {
+		return n.told.flags
+	}
+	flags := slices.Concat(n.twice(), n.misnoted(), n.splits(), n.overdrawn(), n.impossible())
 	slices.SortFunc(flags, func(x, y Flag) int {
 		return cmp.Or(cmp.Compare(x.Reason, y.Reason), cmp.Compare(x.Object, y.Object), cmp.Compare(x.Message, y.Message))
 	})

@@ -18,10 +18,11 @@ func (d *Device) Maps(consumed Consumption) Amounts {
 	return a
 }
 
-// countMapped takes from n what the devices map to its own resources that are promised there, or given to pods that are not
-// bound yet. What bound pods take is in their requests, as their status says it.
-func (b *Book) countMapped(n *Node) {
-	for _, list := range [][]Device{n.Devices, n.Lost} {
+// countMapped takes from n what devices map to its own resources that are promised there, or given to pods that are not bound
+// yet. What bound pods take is in their requests, as their status says it. What no slice lists any more counts for nothing,
+// as nobody who starts now could know it.
+func (n *Node) countMapped(lists ...[]Device) {
+	for _, list := range lists {
 		for i := range list {
 			d := &list[i]
 			if d.Mappings == nil {

@@ -17,7 +17,7 @@ type MappedClaim struct {
 // mappedClaims returns the claims of the pods bound to a node that their status says take of its own resources.
 func (b *Book) mappedClaims(node string) []MappedClaim {
 	var out []MappedClaim
-	for uid := range b.podsAt[place{node: node}] {
+	for uid := range b.podsAt[place{node: node}].all() {
 		p := b.pods[uid]
 		for i := range p.Mapped {
 			name := p.Mapped[i].Claim
@@ -30,7 +30,9 @@ func (b *Book) mappedClaims(node string) []MappedClaim {
 			}
 		}
 	}
-	slices.SortFunc(out, func(x, y MappedClaim) int { return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) })
+	slices.SortFunc(out, func(x, y MappedClaim) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
 	for i := range out {
 		slices.Sort(out[i].Pods)
 	}

@@ -23,7 +23,7 @@ type remembered struct {
 func (b *Book) published(s *slice, at time.Time) {
 	id := lossKey{s.pool(), s.home()}
 	left := false
-	for uid := range b.slicesOf[id.pool] {
+	for uid := range b.slicesOf[id.pool].all() {
 		if x := b.slices[uid]; x.home() == id.node {
 			left = true
 			b.highest[id] = max(b.highest[id], x.Spec.Pool.Generation)
@@ -38,20 +38,21 @@ func (b *Book) published(s *slice, at time.Time) {
 // regressed says whether a pool's newest generation was taken back while slices of an older one are left.
 func (b *Book) regressed(id lossKey, generation int64) bool { return b.highest[id] > generation }
 
-// complete returns the slices of a pool if all of its newest generation are there; nil otherwise.
+// complete returns the slices of a pool for one node, or those for several, if all of its newest generation are there; nil
+// otherwise.
 func (b *Book) complete(id lossKey) []*slice {
 	if id.node == "" {
 		list, whole := b.whole(id.pool)
 		if !whole || b.regressed(id, list[0].Spec.Pool.Generation) {
 			return nil
 		}
-		return list
+		return slices.DeleteFunc(list, func(s *slice) bool { return !s.wide() })
 	}
 	p := b.newest(id.pool, b.nodes[b.nodeByName[id.node]].Node)
 	if p == nil || p.State != PoolFresh || b.regressed(id, p.Generation) {
 		return nil
 	}
-	return p.list
+	return slices.DeleteFunc(slices.Clone(p.list), func(s *slice) bool { return s.wide() })
 }
 
 // remember keeps what a pool lists while it is complete, and notes when it ceased to be. What was lost counts since the
@@ -73,12 +74,35 @@ func (b *Book) remember(id lossKey, at time.Time) {
 			b.lostOn[id.node] = map[lossKey]struct{}{}
 		}
 		b.lostOn[id.node][id] = struct{}{}
+		if b.lostOf[id.pool] == nil {
+			b.lostOf[id.pool] = map[lossKey]struct{}{}
+		}
+		b.lostOf[id.pool][id] = struct{}{}
+		b.touchLost(id)
 	}
 }
 
 func (b *Book) dropLost(id lossKey) {
+	if _, lost := b.lostOn[id.node][id]; !lost {
+		return
+	}
+	b.touchLost(id)
 	if delete(b.lostOn[id.node], id); len(b.lostOn[id.node]) == 0 {
 		delete(b.lostOn, id.node)
+	}
+	if delete(b.lostOf[id.pool], id); len(b.lostOf[id.pool]) == 0 {
+		delete(b.lostOf, id.pool)
+	}
+}
+
+// touchLost marks the nodes that have lost what a pool listed.
+func (b *Book) touchLost(id lossKey) {
+	if id.node != "" {
+		b.touch(id.node)
+		return
+	}
+	for _, s := range b.memory[id].slices {
+		b.touchConcerned(s)
 	}
 }
 
@@ -116,7 +140,7 @@ func (b *Book) arrive(name string) {
 		b.lentDeparted = nil
 	}
 	b.departures = slices.DeleteFunc(b.departures, func(n string) bool { return n == name })
-	for uid := range b.slicesOn[name] {
+	for uid := range b.slicesOn[name].all() {
 		s := b.slices[uid]
 		b.remember(lossKey{s.pool(), name}, time.Time{})
 	}

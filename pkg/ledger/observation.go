@@ -100,8 +100,8 @@ type Pod struct {
 	Terminating bool
 	// EndsUnix is that deletionTimestamp, by which it should have ended, in seconds since 1970; 0 before.
 	EndsUnix int64
-	// Claims are the names of its ResourceClaims as they stand; nil for a pod without any. Referring says how many of its
-	// containers refer to each, in the same order.
+	// Claims are the names of its ResourceClaims as they stand; nil for a pod without any. Referring says how often its
+	// containers refer to each, in the same order: a container that takes two requests of one is two.
 	Claims    []string
 	Referring []int
 	// Mapped is what its status says that its claims take of its node, which Requests holds as well; nil for none.
@@ -124,10 +124,14 @@ type Claim struct {
 	Spec *resourcev1.ResourceClaimSpec
 	// Pods are the pods that status.reservedFor names.
 	Pods []types.UID
-	// Promised holds the devices that a claim of ours is cut to; nil for others.
+	// Promised holds the devices that a claim of ours is cut to as is noted beside it; nil for others. Named is what its spec says
+	// of them, which counts where the two differ; nil where it says nothing, and once there is an allocation.
 	Promised []DeviceID
+	Named    []Naming
 	// Pod is the uid of the pod that owns it; empty for a claim that a user made.
 	Pod types.UID
+	// again are the devices that its allocation lists more than once; the book notes them.
+	again []DeviceID
 }
 
 // Share is one allocation of a device that allows several.

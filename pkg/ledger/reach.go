@@ -127,18 +127,26 @@ func (b *Book) touchSlice(s *slice) {
 	b.touchPool(s.pool()) // whether it is complete may be another on every node
 }
 
-// touchPool marks the nodes that slices of a pool concern.
+// touchPool marks the nodes that slices of a pool concern, or did when it was last complete.
 func (b *Book) touchPool(id pool) {
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if !s.wide() {
 			b.touch(s.home())
 			continue
 		}
-		for _, o := range b.nodes {
-			if s.concerns(o.Node) {
-				b.touch(o.Node.Name)
-			}
+		b.touchConcerned(s)
+	}
+	for lost := range b.lostOf[id] {
+		b.touchLost(lost)
+	}
+}
+
+// touchConcerned marks the nodes that a wide slice is for.
+func (b *Book) touchConcerned(s *slice) {
+	for _, o := range b.nodes {
+		if s.concerns(o.Node) {
+			b.touch(o.Node.Name)
 		}
 	}
 }
@@ -146,7 +154,7 @@ func (b *Book) touchPool(id pool) {
 // pools returns the newest generation of each pool that is for a node.
 func (b *Book) pools(n *corev1.Node) []Pool {
 	ids := map[pool]bool{}
-	for uid := range b.slicesOn[n.Name] {
+	for uid := range b.slicesOn[n.Name].all() {
 		if s := b.slices[uid]; !s.counts() {
 			ids[s.pool()] = true
 		}
@@ -175,7 +183,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	var p *Pool
 	var every []*slice
 	var newest int64
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		every = append(every, s)
 		newest = max(newest, s.Spec.Pool.Generation)
@@ -234,7 +242,7 @@ func (p *Pool) check(every []*slice, n *corev1.Node) {
 // the pool has no slices that are wide.
 func (b *Book) whole(id pool) ([]*slice, bool) {
 	var newest []*slice
-	for uid := range b.slicesOf[id] {
+	for uid := range b.slicesOf[id].all() {
 		s := b.slices[uid]
 		if len(newest) > 0 && s.Spec.Pool.Generation > newest[0].Spec.Pool.Generation {
 			newest = nil

@@ -11,7 +11,7 @@ import (
 // the node. s is unchanged.
 func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
-		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots)}, true)
+		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots), Placement: holder}, true)
 	}, func(n *Node, d *Device, at string) {
 		i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UID == holder && (h.at == at || h.at == "") })
 		if i < 0 {

@@ -1,11 +1,6 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +16,7 @@ type Snapshot struct {
 	Version int64
 
 	// nodes are in order of their names; at says where each is. Versions with the same nodes share at.
-	nodes    []*Node
+	nodes    nodeList
 	at       map[string]int
 	departed []*Node
 	classes  *Classes
@@ -32,12 +27,12 @@ func (s *Snapshot) Departed() []*Node { return s.departed }
 
 // Nodes returns the nodes in order of their names. The list is read-only. A node that did not change between two versions is
 // the same in both, by pointer.
-func (s *Snapshot) Nodes() []*Node { return slices.Clip(s.nodes) }
+func (s *Snapshot) Nodes() []*Node { return s.nodes.all() }
 
 // Node returns one node, or nil.
 func (s *Snapshot) Node(name string) *Node {
 	if i, ok := s.at[name]; ok {
-		return s.nodes[i]
+		return s.nodes.at(i)
 	}
 	return nil
 }
@@ -61,7 +56,7 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 // asks for. A device that several of its pods share is named as often. s is unchanged.
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
-		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots)}, holder.Managed)
+		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
 	}, func(n *Node, d *Device, at string) {
 		h := holder
 		h.at = at
@@ -78,20 +73,20 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
 func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
-	c := s.clone()
+	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
-		n := c.nodes[at]
+		n := nodes.at(at)
 		if !fresh[n.Name] {
 			fresh[n.Name] = true
 			n = n.clone()
-			c.nodes[at] = n
+			nodes.set(at, n)
 		}
 		return n
 	}
 	for i := range podSets {
 		ps := &podSets[i]
-		at, ok := c.at[ps.Node]
+		at, ok := s.at[ps.Node]
 		if !ok {
 			continue
 		}
@@ -102,14 +97,16 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			if d := n.device(id); d != nil {
 				lent(n, d, ps.Node)
 				wide = wide || d.Wide
+			} else {
+				wide = true // it may be one of another node
 			}
 		}
 		n.cover()
 		if !wide {
 			continue
 		}
-		for j := range c.nodes {
-			if other := c.nodes[j]; other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
+		for j := range nodes.len {
+			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
 				for _, id := range ps.Devices {
 					if d := other.device(id); d != nil {
@@ -120,7 +117,7 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			}
 		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -128,17 +125,20 @@ func (n *Node) device(id DeviceID) *Device {
 	if d := n.Device(id); d != nil {
 		return d
 	}
-	for i := range n.Elsewhere {
-		if n.Elsewhere[i].ID == id {
-			return &n.Elsewhere[i]
+	for _, list := range [][]Device{n.Elsewhere, n.Lost} { // what was lost can be promised, since it may come back
+		for i := range list {
+			if list[i].ID == id {
+				return &list[i]
+			}
 		}
 	}
 	return nil
 }
 
-func (s *Snapshot) clone() *Snapshot {
+// of returns the snapshot with other nodes.
+func (s *Snapshot) of(nodes *edit) *Snapshot {
 	c := *s
-	c.nodes = slices.Clone(s.nodes)
+	c.nodes = nodes.nodeList
 	return &c
 }
 
@@ -170,11 +170,14 @@ func (s *Snapshot) without(workloads map[types.UID]bool, gone func(w types.UID, 
 	if len(workloads) == 0 {
 		return s
 	}
-	c := s.clone()
-	for i, n := range c.nodes {
-		c.nodes[i] = n.without(gone, now)
+	nodes := s.nodes.edit()
+	for i := range nodes.len {
+		n := nodes.at(i)
+		if c := n.without(gone, now); c != n {
+			nodes.set(i, c)
+		}
 	}
-	return c
+	return s.of(nodes)
 }
 
 // NodeWithout returns one node as Without has it for one Workload, or nil.
@@ -204,7 +207,7 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		}
 		return true
 	})
-	for _, list := range [][]Device{c.Devices, c.Lost, c.Elsewhere} {
+	for _, list := range [][]Device{c.Devices, c.Lost, c.Withheld, c.Elsewhere} {
 		for i := range list {
 			if d := &list[i]; slices.ContainsFunc(d.Holders, func(h Holder) bool { return theirs(&h) }) {
 				d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return theirs(&h) })
@@ -222,7 +225,7 @@ func (n *Node) has(use func(*Use) bool, holder func(*Holder) bool) bool {
 			return true
 		}
 	}
-	for _, list := range [3][]Device{n.Devices, n.Lost, n.Elsewhere} {
+	for _, list := range [4][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
 		for i := range list {
 			for j := range list[i].Holders {
 				if holder(&list[i].Holders[j]) {
@@ -289,6 +292,9 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
+	told   *told
+	guises *guises
 	// diverged is what Divergences returns.
 	diverged []Divergence
 }
@@ -301,6 +307,8 @@ type Use struct {
 	Requests Amounts
 	// Times is how many times that: 1 for a pod, the number of open slots for a promise.
 	Times int64
+	// Placement is whose open slots they are; empty for a pod.
+	Placement types.UID
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
@@ -345,6 +353,8 @@ const (
 	FlagListedTwice FlagReason = "ListedTwice"
 	// FlagHeldTwice: several claims have the same device, which allows but one.
 	FlagHeldTwice FlagReason = "HeldTwice"
+	// FlagMisnoted: what is noted beside a claim of ours is not what its spec names.
+	FlagMisnoted FlagReason = "Misnoted"
 	// FlagOverdrawn: a counter, a capacity or a resource is drawn on beyond its total.
 	FlagOverdrawn FlagReason = "Overdrawn"
 	// FlagImpossible: what a slice lists cannot be, and is kept out.
@@ -413,7 +423,8 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
-	c.Mapped = n.Mapped.Clone()
+	c.Withheld = slices.Clone(n.Withheld)
+	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }
 
@@ -425,32 +436,6 @@ func (n *Node) use(u Use, managed bool) {
 		n.Managed.Add(u.Requests, u.Times)
 	}
 	n.Uses = append(n.Uses, u)
-}
-
-// Digest returns a hash of the accounts: equal accounts have equal digests, whatever the order of observations.
-func (s *Snapshot) Digest() string {
-	h := sha256.New()
-	for _, n := range s.Nodes() {
-		writeNode(h, n)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
-}
-
-func writeNode(w io.Writer, n *Node) {
-	fmt.Fprintf(w, "node %s ready=%t unschedulable=%t\n", n.Name, n.Ready, n.Object.Spec.Unschedulable)
-	for _, name := range slices.Sorted(maps.Keys(n.Allocatable)) {
-		fmt.Fprintf(w, " %s %d %d %d\n", name, n.Allocatable[name], n.Free[name], n.Managed[name])
-	}
-	for _, p := range n.Pools {
-		fmt.Fprintf(w, " pool %s/%s %d %s\n", p.Driver, p.Name, p.Generation, p.listedAs())
-	}
-	for _, d := range n.Listed() {
-		fmt.Fprintf(w, " device %s %q", d.ID, d.Unusable)
-		for _, x := range d.Holders {
-			fmt.Fprintf(w, " %s:%s:%t:%t", x.Kind, x.UID, x.Managed, x.Freeing)
-		}
-		fmt.Fprintln(w)
-	}
 }
 
 // listedAs is the state of a pool by what its slices list, whatever it was before.

@@ -11,6 +11,9 @@ import (
 // Counters returns the shared counters of a node's pools with what the devices draw that are held, those of other nodes
 // too, sorted by driver, pool, set and name. A device that draws on what no slice lists draws on nothing here: it is kept out.
 func (n *Node) Counters() []Counter {
+	if n.told != nil {
+		return n.told.counters
+	}
 	type key struct{ driver, pool, set, name string }
 	var list []Counter
 	at := map[key]int{}
@@ -71,6 +74,9 @@ func (n *Node) Drawn(d *Device) bool {
 // comes first. The zone of a device is its attribute resource.kubernetes.io/numaNode or numaNode of its driver. Of the node's
 // own resources a zone has what its devices map to, so that the zones' sums are always the node's.
 func (n *Node) Zones() []Zone {
+	if n.told != nil {
+		return n.told.zones
+	}
 	byNumber := map[int64]*Zone{NoZone: {Number: NoZone, Allocatable: n.Allocatable.Clone(), Free: n.Free.Clone()}}
 	none := byNumber[NoZone]
 	for i := range n.Devices {

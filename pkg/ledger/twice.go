@@ -13,15 +13,58 @@ import (
 const maxNamed = 3
 
 // twice flags what was seen a second time of a node's devices: one that allows one allocation and is in those of several
-// claims, and a share that is in those of several. Each counts as held once, whoever else has it.
+// claims, a share that is in those of several, and what one claim's allocation lists again. Each counts as held once, whoever
+// else has it.
 func (n *Node) twice() []Flag {
 	var flags []Flag
-	for _, list := range [2][]Device{n.Devices, n.Lost} {
+	for _, list := range [3][]Device{n.Devices, n.Lost, n.Withheld} {
 		for i := range list {
 			flags = append(flags, list[i].heldTwice()...)
+			flags = append(flags, list[i].listedAgain()...)
 		}
 	}
 	return flags
+}
+
+// listedAgain flags claims whose allocations list a device, or a share of it, more than once.
+func (d *Device) listedAgain() []Flag {
+	var flags []Flag
+	for i := range d.Holders {
+		if h := &d.Holders[i]; h.again && (i == 0 || d.Holders[i-1].UID != h.UID) {
+			flags = append(flags, Flag{Reason: FlagHeldTwice, Object: d.ID.String(),
+				Message: fmt.Sprintf("device %s is listed more than once in the allocation of claim %s: it counts once", d.ID, named(h))})
+		}
+	}
+	return flags
+}
+
+// once returns a claim in which each device, and each share of one, is allocated once, and notes those that were listed again:
+// what a claim takes counts by its uid and the device, however often it is told. A claim without repetition is returned as it is.
+func (c *Claim) once() *Claim {
+	var again []DeviceID
+	allocated := slices.Clone(c.Allocated)
+	for i := len(allocated) - 1; i > 0; i-- {
+		if slices.Contains(allocated[:i], allocated[i]) {
+			again, allocated = append(again, allocated[i]), slices.Delete(allocated, i, i+1)
+		}
+	}
+	shares := slices.Clone(c.Shares)
+	for i := len(shares) - 1; i > 0; i-- {
+		if slices.ContainsFunc(shares[:i], func(x Share) bool { return x.Device == shares[i].Device && x.ID == shares[i].ID }) {
+			again, shares = append(again, shares[i].Device), slices.Delete(shares, i, i+1)
+		}
+	}
+	if len(again) == 0 {
+		return c
+	}
+	x := *c
+	x.Allocated, x.Shares, x.again = allocated, shares, again
+	return &x
+}
+
+// maps says whether a pod's requests hold what one of its claims takes of its node.
+func (p *Pod) maps(claim string) bool {
+	return slices.ContainsFunc(p.Mapped, func(c ClaimStatus) bool { return c.Claim == claim && len(c.Amounts) > 0 })
 }
 
 // heldTwice flags a device that is in the allocations of more claims than it allows.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -28,6 +30,10 @@ func TestWhatIsHeldTwiceIsFlaggedAndCountsOnce(t *testing.T) {
 		"of many claims a few are named": {
 			seen: []Observation{claim("v", allocated(dev)), claim("w", allocated(dev)), claim("x", allocated(dev)), claim("y", allocated(dev)), claim("z", allocated(dev))},
 			want: []string{"device gpu.example.com/a/gpu-0-0 is allocated to 5 claims, team/v, team/w, team/x and 2 more, and allows but one: it counts as held once"},
+		},
+		"a claim lists it twice": {
+			seen: []Observation{claim("x", allocated(dev, dev))},
+			want: []string{"device gpu.example.com/a/gpu-0-0 is listed more than once in the allocation of claim team/x: it counts once"},
 		},
 		"one has it allocated, a released pod's claim is cut to it": {
 			seen: []Observation{released, claim("x", allocated(dev)), claim("y", Claim{Pod: "p", Promised: []DeviceID{dev}})},
@@ -69,5 +75,37 @@ func TestAShareIsHeldOnce(t *testing.T) {
 	d.Holders[1].Share = "1"
 	if got := d.heldTwice(); len(got) != 1 || !strings.HasPrefix(got[0].Message, "share 1 of device ") {
 		t.Errorf("a share of two claims gives %v, want one flag", got)
+	}
+}
+
+// TestAShareThatAClaimListsTwiceCountsOnce: what it consumes is keyed by the claim, the device and the share.
+func TestAShareThatAClaimListsTwiceCountsOnce(t *testing.T) {
+	slice := seeSlice("a", 1, 1, 1, 0, 1)
+	d := &slice.Slice.Spec.Devices[0]
+	d.AllowMultipleAllocations = ptr.To(true)
+	d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}
+	share := Share{Device: device("a", 0, 0), ID: "s", Consumed: Consumption{"memory": resource.MustParse("30Gi")}}
+	c := seeClaim("x", 1, Claim{Allocated: []DeviceID{}, Shares: []Share{share, share}})
+	b := bookOf(seeNode("a", 1, nil), slice, c)
+	n := b.Snapshot().Node("a")
+	if hs := n.Device(share.Device).Holders; len(hs) != 1 {
+		t.Errorf("it is held %d times, want once: %+v", len(hs), hs)
+	}
+	if f := n.twice(); len(f) != 1 {
+		t.Errorf("flagged is %v, want that the claim lists it twice", f)
+	}
+	c.Ref.ResourceVersion = 2
+	if _, changed := b.Apply(c); changed {
+		t.Error("the same claim again changed an account")
+	}
+}
+
+// TestWhatAPodsStatusMapsCountsOnce, also where both readings of the status tell of it.
+func TestWhatAPodsStatusMapsCountsOnce(t *testing.T) {
+	status := []ClaimStatus{{Claim: "c", Amounts: Amounts{"cpu": 4000}}}
+	p := seePod("p", 1, Pod{Node: "a", Requests: Amounts{"cpu": 5000, "pods": 1}, Mapped: status})
+	b := bookOf(seeNode("a", 1, nil), p, Observation{Ref: ref(KindPodStatus, "p", 1), PodStatus: &PodStatus{Claims: status}})
+	if n := b.Snapshot().Node("a"); n.Free["cpu"] != 59000 || n.Mapped["cpu"] != 4000 {
+		t.Errorf("%d of cpu is free and %d mapped, want 59000 and 4000", n.Free["cpu"], n.Mapped["cpu"])
 	}
 }

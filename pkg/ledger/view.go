@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -22,28 +23,28 @@ func (b *Book) view(name string) *Node {
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
 		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		guises: &guises{},
 	}
 	if !n.Ready {
 		n.NotReadySince = ReadySince(o.Node)
 	}
-	if host := o.Node.Labels[corev1.LabelHostname]; len(b.nodesAt[host]) == 1 {
+	if host := o.Node.Labels[corev1.LabelHostname]; b.nodesAt[host].len() == 1 {
 		n.Hostname = host
 	}
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
 	n.Pools = b.pools(o.Node)
 	promised := b.countRequests(n)
+	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
-			first := len(n.Devices)
-			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
-			if totals := totalsOf(p.list); totals.sets != nil {
-				totals.keepOut(n.Devices[first:])
-			}
+			n.Devices = append(n.Devices, b.listed(o.Node, p, promised)...)
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
-			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+			n.Withheld = append(n.Withheld, b.listed(o.Node, p, promised)...)
+		case PoolIncomplete:
+			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
 			n.Withheld = b.impossible(n.Withheld, o.Node, p, promised)
 		}
@@ -54,14 +55,33 @@ func (b *Book) view(name string) *Node {
 			n.Lost = b.devices(n.Lost, o.Node, m.slices, promised, m.lost)
 		}
 	}
-	for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
+	n.Lost = latest(n.Lost)
+	for _, list := range [][]Device{n.Devices, n.Withheld, n.Elsewhere} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
+	b.bySpec(n)
 	n.cards()
-	b.countMapped(n)
+	n.countMapped(n.Devices, n.Withheld, unlisted)
 	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
+}
+
+// latest sorts devices that were lost; of several of one name, in slices that moved, it keeps the one that was lost last.
+func latest(lost []Device) []Device {
+	slices.SortFunc(lost, func(x, y Device) int {
+		return cmp.Or(compareDeviceIDs(x.ID, y.ID), y.Lost.Compare(x.Lost), cmp.Compare(x.Slice.Name, y.Slice.Name), cmp.Compare(x.Slice.UID, y.Slice.UID))
+	})
+	return slices.CompactFunc(lost, func(x, y Device) bool { return x.ID == y.ID })
+}
+
+// listed returns the devices that a complete pool lists for a node, those that draw on more than there is among them.
+func (b *Book) listed(n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	list := b.devices(nil, n, p.list, promised, time.Time{})
+	if totals := totalsOf(p.list); totals.sets != nil {
+		totals.keepOut(list)
+	}
+	return list
 }
 
 // devices appends the devices of slices that a node may use, with who holds them.
@@ -168,13 +188,13 @@ func (r *TaintRule) selects(id DeviceID) bool {
 // podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
 func (b *Book) podsOnNode(n *Node) map[types.UID]*Pod {
 	pods := map[types.UID]*Pod{}
-	for uid := range b.podsAt[place{node: n.Name}] {
+	for uid := range b.podsAt[place{node: n.Name}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	if n.Hostname == "" {
 		return pods
 	}
-	for uid := range b.podsAt[place{host: n.Hostname}] {
+	for uid := range b.podsAt[place{host: n.Hostname}].all() {
 		pods[uid] = b.pods[uid]
 	}
 	return pods
@@ -191,12 +211,10 @@ type slotKey struct {
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
 	for uid, p := range b.podsOnNode(n) {
-		w, managed := b.byOwner[ownerKey{p.Namespace, p.Owner}]
-		if managed {
-			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
-				taken[slotKey{w, p.PodSet}]++
-				given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
-			}
+		w, managed := b.workloadOf(p.Namespace, p.Owner)
+		if managed && b.takesSlot(p, w) {
+			taken[slotKey{w, p.PodSet}]++
+			given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
 		}
 		freeing, until := b.freeing(p, w)
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
@@ -205,6 +223,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		}
 		if st := b.statuses[uid]; st != nil {
 			for i := range st.Claims {
+				if p.maps(st.Claims[i].Claim) {
+					continue // told twice, by either reading of the status
+				}
 				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
 				n.Mapped.Add(st.Claims[i].Amounts, 1)
 			}
@@ -212,34 +233,31 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
-	wide := widePools(n)
-	for uid := range b.promisesFor(n, wide) {
+	pools := poolsOf(n)
+	for uid := range b.promisesFor(n) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
-		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) {
-			continue
+		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
+			continue // of an earlier reservation, or not the one Placement of its Workload
 		}
-		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID}
+		holder := Holder{Kind: HolderPlacement, Managed: true, UID: uid, Namespace: p.Namespace, Name: p.Name, Workload: p.Spec.Key.WorkloadUID, Created: p.CreatedUnix}
 		for _, ps := range p.Spec.PodSets {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
 				if pn.Name != n.Name {
-					if len(wide) > 0 {
-						promise(promised, holder, pn.Requests, wide)
-					}
+					promise(promised, holder, pn.Requests, pools)
+					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open)}, true)
+				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
 						if len(devices) == 0 {
 							n.Unallocated++
 						}
-						for _, d := range devices {
-							c.taken[d] = true
-						}
+						c.give(devices)
 					}
 					counted = append(counted, c)
 				}
@@ -248,6 +266,12 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	b.promiseByCount(promised, counted)
 	return promised
+}
+
+// takesSlot says whether a pod has one of the slots of its Workload's promise.
+func (b *Book) takesSlot(p *Pod, workload types.UID) bool {
+	key := b.workloads[workload].Key
+	return key != nil && p.CreatedUnix >= key.ReservedAt.Unix()
 }
 
 // freeing says whether a pod is ending, and until when that is waited for: it has a deletionTimestamp, or its Workload has
@@ -263,33 +287,41 @@ func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
 	return w != nil && w.Key == nil, time.Time{}
 }
 
-// widePools returns the pools of a node that other nodes may use as well; nil for none.
-func widePools(n *Node) map[pool]struct{} {
-	var wide map[pool]struct{}
+// promisesFor returns the Placements that promise something on a node, or devices of its pools on others, each once.
+func (b *Book) promisesFor(n *Node) iter.Seq[types.UID] {
+	here := b.promisedOn[n.Name]
+	var more map[types.UID]struct{}
 	for i := range n.Pools {
-		if p := &n.Pools[i]; p.Wide {
-			if wide == nil {
-				wide = map[pool]struct{}{}
+		for uid := range b.promisedIn[pool{n.Pools[i].Driver, n.Pools[i].Name}].all() {
+			if here.has(uid) {
+				continue
 			}
-			wide[pool{p.Driver, p.Name}] = struct{}{}
+			if more == nil {
+				more = map[types.UID]struct{}{}
+			}
+			more[uid] = struct{}{}
 		}
 	}
-	return wide
+	if more == nil {
+		return here.all()
+	}
+	return func(yield func(types.UID) bool) {
+		for uid := range here.all() {
+			if !yield(uid) {
+				return
+			}
+		}
+		maps.Keys(more)(yield)
+	}
 }
 
-// promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
-func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) map[types.UID]struct{} {
-	if len(wide) == 0 {
-		return b.promisedOn[n.Name]
+// poolsOf returns the names of a node's pools.
+func poolsOf(n *Node) map[pool]struct{} {
+	out := make(map[pool]struct{}, len(n.Pools))
+	for i := range n.Pools {
+		out[pool{n.Pools[i].Driver, n.Pools[i].Name}] = struct{}{}
 	}
-	all := maps.Clone(b.promisedOn[n.Name])
-	if all == nil {
-		all = map[types.UID]struct{}{}
-	}
-	for id := range wide {
-		maps.Copy(all, b.promisedIn[id])
-	}
-	return all
+	return out
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
@@ -320,9 +352,9 @@ func SameKey(a, b *v1alpha1.PlacementKey) bool {
 // the given promises.
 func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
-	for uid := range b.claimsOf[id] {
+	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue
@@ -333,9 +365,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		hs = append(hs, b.shares(h, c, id)...)
 	}
 	hs = append(hs, promises...)
-	slices.SortFunc(hs, func(x, y Holder) int {
-		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID), cmp.Compare(x.Share, y.Share), cmp.Compare(x.at, y.at))
-	})
+	slices.SortFunc(hs, compareHolders)
 	return hs
 }
 
@@ -363,7 +393,7 @@ func (b *Book) serves(h *Holder, c *Claim) {
 		if p == nil {
 			continue
 		}
-		w := b.byOwner[ownerKey{p.Namespace, p.Owner}]
+		w, _ := b.workloadOf(p.Namespace, p.Owner)
 		freeing, until := b.freeing(p, w)
 		if found == 0 {
 			h.Workload, h.Freeing, h.Until = w, freeing, until
@@ -401,10 +431,10 @@ func later(a, c time.Time) time.Time {
 
 // nodeOf returns the node that a pod is bound to, or was released to; empty where that is not known.
 func (b *Book) nodeOf(p *Pod) string {
-	if p.Node != "" || p.Pin == "" || len(b.nodesAt[p.Pin]) != 1 {
+	if p.Node != "" || p.Pin == "" || b.nodesAt[p.Pin].len() != 1 {
 		return p.Node
 	}
-	for uid := range b.nodesAt[p.Pin] {
+	for uid := range b.nodesAt[p.Pin].all() {
 		return b.nodes[uid].Node.Name
 	}
 	return ""

@@ -54,7 +54,7 @@ var table = []row{
 	// memory: neither knows of the other, and no part of whom it is run by.
 	{folder: "internal/controller", own: edge},
 	{folder: "internal/parts", own: append([]string{"internal/controller"}, edge...)},
-	{folder: "internal/manager", own: []string{"api", "pkg", "internal/kueueconfig", "internal/observe", "internal/parts", "internal/webhook"}},
+	{folder: "internal/manager", own: []string{"api", "pkg", "internal/kueueconfig", "internal/metrics", "internal/observe", "internal/parts", "internal/webhook"}},
 	{
 		folder: "internal/simulate",
 		own: []string{
@@ -70,7 +70,7 @@ var table = []row{
 		own:        []string{"api", "pkg/admission", "pkg/flavors", "pkg/ledger", "internal/observe", "internal/simulate/store"},
 		repeatable: true,
 	},
-	{folder: "internal/simulate/input", own: []string{"api", "config", "internal/kueueconfig", "internal/webhook"}, repeatable: true},
+	{folder: "internal/simulate/input", own: []string{"api", "config", "pkg/ledger", "internal/kueueconfig", "internal/observe", "internal/webhook"}, repeatable: true},
 	{folder: "internal/explain", own: []string{"api", "pkg/report", "internal/policies"}},
 	{folder: "cmd", own: []string{"api", "pkg", "internal", "config"}},
 

@@ -59,6 +59,7 @@ func (l *Lab) managerProcess() process {
 		fmt.Sprintf("--webhook-port=%d", e.managerWebhook),
 		"--webhook-cert-dir=" + l.state.pki("manager"),
 		"--metrics-bind-address=" + loopback(e.managerMetrics),
+		"--metrics-cert-dir=" + l.state.pki("manager"),
 		"--health-probe-bind-address=" + loopback(e.managerHealth),
 		"--kueue-configuration=" + l.state.conf("kueue.yaml"),
 	}
@@ -111,6 +112,13 @@ func (l *Lab) ManagerLog() string { return l.Log(Manager) }
 
 // MetricsURL is where the manager serves its metrics, to those whom the API server knows and lets.
 func (l *Lab) MetricsURL() string { return httpsURL(l.endpoints.managerMetrics, "/metrics") }
+
+// ManagerURL is the server of metrics and ledger, as kubectl plimsoll ledger takes it; CAFile has the certificate that its is
+// signed with.
+func (l *Lab) ManagerURL() string { return httpsURL(l.endpoints.managerMetrics, "") }
+
+// CAFile is the file with the certificate of the lab's authority.
+func (l *Lab) CAFile() string { return l.state.pki("ca.crt") }
 
 // ManagerRSS returns the memory that the manager holds resident, in bytes. Linux only.
 func (l *Lab) ManagerRSS() (int64, error) {

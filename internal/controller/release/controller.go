@@ -50,6 +50,8 @@ type Controller struct {
 	Clock    clock.PassiveClock
 	// Synced says whether the ledger has seen all that existed at the start.
 	Synced func() bool
+	// Heard says how long the watches that the ledger is fed by were silent; nil for watches that are always alive.
+	Heard func() admission.Heard
 
 	slots    assignments
 	since    sightings
@@ -103,6 +105,12 @@ func (c *Controller) step(ctx context.Context, req reconcile.Request) (reconcile
 	return c.gated(ctx, p)
 }
 
+// stale says whether a watch was silent for longer than a policy lets it be. Then no pod is released, and none is evicted for what
+// may have been mended unheard; each looks again.
+func (c *Controller) stale(p *flavors.Policy) bool {
+	return c.Heard != nil && c.Heard().Stale(c.Clock.Now(), p) != ""
+}
+
 func terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
@@ -123,6 +131,9 @@ func (c *Controller) gated(ctx context.Context, p *corev1.Pod) (reconcile.Result
 	if _, managed := p.Labels[v1alpha1.ManagedLabel]; !managed {
 		return reconcile.Result{}, c.evict(ctx, full, &refusal{v1alpha1.ReasonPodChanged,
 			fmt.Sprintf("someone took label %s off pod %s, which still has the gate: leave it on", v1alpha1.ManagedLabel, p.Name)})
+	}
+	if c.stale(full.policy) {
+		return reconcile.Result{RequeueAfter: lookEvery}, nil
 	}
 	s, o, err := c.take(ctx, full)
 	if err != nil {

@@ -38,6 +38,9 @@ func (c *Controller) released(ctx context.Context, p *corev1.Pod) (reconcile.Res
 	if err != nil || full == nil {
 		return reconcile.Result{}, err
 	}
+	if c.stale(full.policy) {
+		return reconcile.Result{RequeueAfter: lookEvery}, c.progress(ctx, p)
+	}
 	limit := time.Duration(flavors.Seconds(full.policy.Spec.Release.BindSeconds, 900)) * time.Second
 	since, err := c.releasedSince(ctx, p)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 )
 
 // reclaim gives back the slots whose quota Kueue takes back while the Workload still runs: a Placement holds as many as the
@@ -29,7 +30,7 @@ func (c *Controller) reclaim(ctx context.Context, wl *kueue.Workload, placement 
 	if err != nil {
 		return false, err
 	}
-	asked, err := c.askIfManaged(ctx, wl)
+	asked, policy, err := c.askIfManaged(ctx, wl)
 	if err != nil {
 		return false, err
 	}
@@ -47,8 +48,9 @@ func (c *Controller) reclaim(ctx context.Context, wl *kueue.Workload, placement 
 		if err != nil {
 			return false, err
 		}
+		ours := admission.Ours{Workload: wl.UID, Placement: placement.UID, Policy: policy, Now: c.Clock.Now()}
 		broken := func(s slot) bool {
-			return asked[ps.Name] != nil && s.place().Trouble(snapshot, asked[ps.Name], wl.UID, placement.UID, c.Clock.Now()) != nil
+			return asked[ps.Name] != nil && s.place().Trouble(snapshot, asked[ps.Name], ours) != nil
 		}
 		kept := keep(all, surplus[ps.Name], func(s slot) bool { return live[a.holds[s.key()].pod] == nil }, broken)
 		if len(kept) == len(all) {
@@ -139,12 +141,13 @@ func grantedTo(wl *kueue.Workload, podSet string) int {
 	return -1
 }
 
-// askIfManaged returns a Workload's podsets as admission decides on them; none where no policy does any more.
-func (c *Controller) askIfManaged(ctx context.Context, wl *kueue.Workload) (map[string]*admission.PodSet, error) {
+// askIfManaged returns a Workload's podsets as admission decides on them, and the policy that does; none where none does any
+// more.
+func (c *Controller) askIfManaged(ctx context.Context, wl *kueue.Workload) (map[string]*admission.PodSet, *flavors.Policy, error) {
 	m, err := c.Policies.ForQueue(ctx, wl.Namespace, string(wl.Spec.QueueName))
 	if err != nil || m == nil || m.Policy == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asked, _, err := c.ask(ctx, wl, m.Policy)
-	return asked, err
+	return asked, m.Policy, err
 }

@@ -207,7 +207,7 @@ func (l *look) open(s slot) bool {
 
 // generic says why no pod of the podset can use a slot; nil where one can.
 func (l *look) generic(s slot) *admission.Trouble {
-	return s.place().Trouble(l.snapshot, l.asked, l.workload.UID, l.placement.UID, l.Clock.Now())
+	return s.place().Trouble(l.snapshot, l.asked, admission.Ours{Workload: l.workload.UID, Placement: l.placement.UID, Policy: l.policy, Now: l.Clock.Now()})
 }
 
 // trouble says why this pod, as it is, cannot use a slot.

@@ -37,6 +37,9 @@ func (r *round) adopt(ctx context.Context, wl *kueue.Workload, m *policies.Manag
 	if !meta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadAdmitted) {
 		return r.takeBack(ctx, wl, m)
 	}
+	if r.stale(m.Policy) != "" { // whose pods it has is not known
+		return true, nil
+	}
 	crew, err := r.crewOf(ctx, wl)
 	if err != nil || crew.ours > 0 {
 		return false, err

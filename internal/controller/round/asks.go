@@ -22,7 +22,7 @@ func (t *turns) asks(ctx context.Context, w *waiting, unread *error) (*admission
 		return nil, err
 	}
 	req := *g.request
-	req.Now, req.Policy = t.now, w.managed.Policy
+	req.Now, req.Heard, req.Policy = t.now, t.heard, w.managed.Policy
 	asks := waiterOf(&req, w.workload, w.managed, w.placement)
 	asks.Lookup = Requests{Client: t.Client, Policies: t.Policies}.flavor(ctx, unread)
 	asks.Overhead, asks.Like = g.overhead, g.like

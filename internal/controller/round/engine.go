@@ -54,6 +54,8 @@ type Engine struct {
 	Clock    clock.PassiveClock
 	// Synced says whether the ledger and the quota book have seen all that existed at the start.
 	Synced func() bool
+	// Heard says how long the watches that the ledger is fed by were silent; nil for watches that are always alive.
+	Heard func() admission.Heard
 
 	mu sync.Mutex
 	// inputs counts changes of what decisions depend on beside the ledger: templates, queues, policies.
@@ -71,6 +73,8 @@ type Engine struct {
 	// forgotAt is when slices that are gone were last forgotten.
 	forgotAt time.Time
 	last     pass
+	// deaf says, by window, whether the last round found that a watch was silent for longer.
+	deaf map[time.Duration]bool
 }
 
 // syncEvery is how often a round that came before the ledger was filled tries again.
@@ -97,6 +101,7 @@ func (e *Engine) InputChanged() {
 type round struct {
 	*Engine
 	now      time.Time
+	heard    admission.Heard
 	snapshot *ledger.Snapshot
 	inputs   int64
 	queues   map[types.NamespacedName]*policies.Managed
@@ -109,6 +114,8 @@ type round struct {
 	spoken map[types.UID][]types.UID
 	// tried counts, by Workload, the decisions that were not written in this round because what they touch had changed.
 	tried map[types.UID]int
+	// overlaps are, by the Placement that loses, the promises of one device.
+	overlaps map[types.UID]ledger.Overlap
 	// due is when a record may be written that is not worth writing yet; zero for none.
 	due time.Time
 	// next is when the round wants to run again; zero for not by itself.
@@ -121,13 +128,15 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: syncEvery}, nil
 	}
 	start := e.Clock.Now()
-	r := &round{Engine: e, now: start, queues: map[types.NamespacedName]*policies.Managed{}, tried: map[types.UID]int{}}
+	r := &round{
+		Engine: e, now: start, heard: e.listen(start), queues: map[types.NamespacedName]*policies.Managed{}, tried: map[types.UID]int{},
+	}
 	e.mu.Lock()
 	r.inputs = e.inputs
 	e.mu.Unlock()
 	e.Store.Deciding.Lock()
 	defer e.Store.Deciding.Unlock()
-	r.snapshot = e.Book.Snapshot()
+	r.look()
 	workloads, err := r.gather(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -141,7 +150,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if wl.DeletionTimestamp != nil {
 			continue
 		}
-		if r.isSettled(wl) {
+		if r.isSettled(wl) && !r.overlapped(wl) {
 			managed++
 			continue
 		}
@@ -157,6 +166,7 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		failed = append(failed, err)
 	}
 	r.forget(workloads)
+	r.looked()
 	e.Metrics.ManagedWorkloads.Set(float64(managed))
 	e.Metrics.Rounds.Inc()
 	e.Metrics.LedgerVersion.Set(float64(e.Book.Version()))

@@ -77,7 +77,7 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 		}
 		r.halves(ctx, wl, m, req, &dec)
 		return r.promise(ctx, wl, p, key, dec)
-	case !steered(wl, m):
+	case !steered(wl, m), dec.Reason == v1alpha1.ReasonPoolStale: // nobody loses quota because we hear nothing
 		return r.pending(ctx, wl, m, dec)
 	case req.Refusal == nil && dec.Reason == v1alpha1.ReasonQuotaMismatch:
 		return r.Evictor.Evict(ctx, wl, p, dec.Reason, dec.Message)
@@ -129,6 +129,9 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
 	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
+	if done, err := r.yield(ctx, wl, placement); done || err != nil {
+		return err
+	}
 	c := steering.CheckState(wl, m.Checks[0])
 	if c == nil {
 		return nil
@@ -192,6 +195,11 @@ func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
 		return true, err
 	}
+	if why := r.stale(m.Policy); why != "" { // what is promised stays promised
+		dec := admission.Decision{Reason: v1alpha1.ReasonPoolStale, Message: "its place is kept, and cannot be held against what is there: " + why}
+		_, err = r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
+		return true, err
+	}
 	req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, m.Policy)
 	if err != nil || req.Refusal != nil {
 		return err != nil, err
@@ -205,7 +213,9 @@ func (r *round) awaited(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		return false, nil
 	case admission.Broken:
 		log.FromContext(ctx).V(2).Info("Withdrew promise that cannot be kept", "reason", hold.Reason)
-		return true, r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
+		err := r.withdraw(ctx, wl, string(hold.Reason), hold.Message)
+		r.look() // what it gave back may be what keeps the next
+		return true, err
 	}
 	deadline := placement.Spec.Key.ReservedAt.Add(m.Policy.ReleaseWait())
 	if !r.now.Before(deadline) {
@@ -228,7 +238,7 @@ func (r *round) pending(ctx context.Context, wl *kueue.Workload, m *policies.Man
 		_, err := r.Writer.Check(ctx, wl, m.Checks[0], steering.Answer{State: kueue.CheckStatePending, Message: checkMessage(dec)})
 		return err
 	}
-	if m.Policy == nil {
+	if m.Policy == nil || r.stale(m.Policy) != "" {
 		return nil
 	}
 	deadline := admitted.LastTransitionTime.Add(m.Policy.ReleaseWait())

@@ -146,6 +146,7 @@ func (r *round) decide(ctx context.Context, wl *kueue.Workload, p *flavors.Polic
 	if err != nil {
 		return nil, admission.Decision{}, err
 	}
+	req.Heard = r.heard
 	req.Coming, req.Others = true, r.spokenFor(wl.UID)
 	beside := r.Store.Beside(r.snapshot, wl.UID)
 	dec := r.Decider.Decide(ctx, beside, req)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -58,6 +59,9 @@ func (r *reader) checkBuiltin(e *entry) {
 		r.report(e, webhook.CheckSelectors(o.Spec.Selectors, field.NewPath("spec", "selectors")))
 	case *resourcev1.ResourceSlice:
 		r.report(e, checkSlice(o))
+		r.keepLater(e, o)
+	case *resourcev1beta2.DeviceTaintRule:
+		r.report(e, checkTaintRule(o))
 	case *resourcev1.ResourceClaim:
 		r.report(e, defaultClaim(&o.Spec, field.NewPath("spec")))
 	case *resourcev1.ResourceClaimTemplate:

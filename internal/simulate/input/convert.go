@@ -12,7 +12,10 @@ import (
 // its CustomResourceDefinition where it has one. It says whether it could.
 func (r *reader) convert(e *entry) bool {
 	wanted := e.is.versions[0]
-	if e.version != wanted.name {
+	if e.is.name == taintRule {
+		selectNone(e)
+	}
+	if e.is.typeOf(e.version) != wanted.is {
 		if !r.toVersion(e, wanted) {
 			return false
 		}

@@ -2,6 +2,7 @@ package input
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -80,6 +81,35 @@ func defaultRequest(q request, path *field.Path) field.ErrorList {
 			[]resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}))
 	}
 	return append(errs, webhook.CheckSelectors(q.selectors, path.Child("selectors"))...)
+}
+
+const taintRule = "DeviceTaintRule"
+
+// selectNone says in so many words what a DeviceTaintRule of v1 means that has no deviceSelector: no device. In the versions
+// before, in which it is kept, it would mean every device.
+func selectNone(e *entry) {
+	spec, _ := e.fields["spec"].(map[string]any)
+	if _, selects := spec["deviceSelector"]; e.version == "v1" && spec != nil && !selects {
+		spec["deviceSelector"] = map[string]any{"device": ""}
+	}
+}
+
+func checkTaintRule(t *resourcev1beta2.DeviceTaintRule) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("spec", "taint")
+	if t.Spec.Taint.Key == "" {
+		errs = append(errs, field.Required(at.Child("key"), ""))
+	}
+	switch t.Spec.Taint.Effect {
+	case resourcev1beta2.DeviceTaintEffectNoSchedule, resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNone:
+	case "":
+		errs = append(errs, field.Required(at.Child("effect"), ""))
+	default:
+		errs = append(errs, field.NotSupported(at.Child("effect"), t.Spec.Taint.Effect, []resourcev1beta2.DeviceTaintEffect{
+			resourcev1beta2.DeviceTaintEffectNone, resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule,
+		}))
+	}
+	return errs
 }
 
 func checkSlice(s *resourcev1.ResourceSlice) field.ErrorList {

@@ -37,8 +37,10 @@ type entry struct {
 	namespace, name string
 	set             []applied
 	object          client.Object
-	at              time.Duration
-	deleteAt        *time.Duration
+	// later is what of a ResourceSlice's devices the types lack, by device.
+	later    map[string]later
+	at       time.Duration
+	deleteAt *time.Duration
 	// latest is the latest time in its metadata and status.
 	latest time.Time
 	built  bool

@@ -17,28 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// laterFields are what later versions of Kubernetes have in ResourceSlices, and the types here do not.
-var laterFields = map[string]bool{"nodeAllocatableResources": true}
-
 // checkFields holds an entry's fields against the type of its version: unknown ones, and values of the wrong type.
 func (r *reader) checkFields(e *entry) {
-	c := typeCheck{
+	r.takeLater(e)
+	r.typeCheck(e).value(e.fields, e.is.typeOf(e.version), "")
+}
+
+// typeCheck returns a check that reports faults of an entry.
+func (r *reader) typeCheck(e *entry) typeCheck {
+	return typeCheck{
 		unknown: func(at string) {
-			name := at[strings.LastIndex(at, ".")+1:]
-			f := e.wrong(at, "unknown field")
-			switch {
-			case laterFields[name] && e.is.group == resourceGroup:
-				f.text = "is not read yet"
-				r.note(f)
-			case e.is.ours:
+			if f := e.wrong(at, "unknown field"); e.is.ours {
 				r.fault(f)
-			default:
+			} else {
 				r.warn(f)
 			}
 		},
 		wrong: func(at, text string) { r.fault(e.wrong(at, text)) },
 	}
-	c.value(e.fields, e.is.typeOf(e.version), "")
 }
 
 // typeCheck walks a parsed value along a Go type as the decoder would, and reports all that the decoder would stop at.

@@ -71,7 +71,9 @@ var kinds = ranked([]*kind{
 	{group: resourceGroup, name: "DeviceClass", plural: "deviceclasses", versions: []version{
 		in[resourcev1.DeviceClass]("v1"), in[resourcev1beta2.DeviceClass]("v1beta2"), in[resourcev1beta1.DeviceClass]("v1beta1"),
 	}},
-	{group: resourceGroup, name: "DeviceTaintRule", plural: "devicetaintrules", versions: []version{in[resourcev1beta2.DeviceTaintRule]("v1beta2")}},
+	{group: resourceGroup, name: "DeviceTaintRule", plural: "devicetaintrules", versions: []version{ // whose fields are the same
+		in[resourcev1beta2.DeviceTaintRule]("v1beta2"), in[resourcev1beta2.DeviceTaintRule]("v1"), in[resourcev1beta2.DeviceTaintRule]("v1alpha3"),
+	}},
 	{group: resourceGroup, name: "ResourceSlice", plural: "resourceslices", versions: []version{
 		in[resourcev1.ResourceSlice]("v1"), in[resourcev1beta2.ResourceSlice]("v1beta2"), in[resourcev1beta1.ResourceSlice]("v1beta1"),
 	}},

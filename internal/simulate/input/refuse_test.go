@@ -394,9 +394,10 @@ a.yaml:58: Job team-a/alone: status.active: 2 pods of it run and none is in the 
 			"apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: early, namespace: team-a, uid: \"1\"}\nspec: {clusterQueue: later}\n",
 			`a.yaml:46: LocalQueue team-a/early: spec.clusterQueue: no ClusterQueue "later" in the input`, `a.yaml:46: LocalQueue team-a/early: spec.clusterQueue: no ClusterQueue "later" in the input`,
 		},
-		"a field of a later Kubernetes": {
-			"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: one}\nspec:\n  driver: gpu.nvidia.com\n  pool: {name: one, generation: 1, resourceSliceCount: 1}\n  allNodes: true\n  devices: [{name: a, nodeAllocatableResources: {memory: {overhead: 1Gi}}}]\n",
-			"a.yaml:50: ResourceSlice one: spec.devices[0].nodeAllocatableResources: is not read yet", "",
+		"a device of a later Kubernetes that cannot be counted with": {
+			"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: one}\nspec:\n  driver: gpu.nvidia.com\n  pool: {name: one, generation: 1, resourceSliceCount: 1}\n  allNodes: true\n  devices: [{name: a, nodeAllocatableResources: {memory: {overhead: {perPod: 1Gi, perDay: 1Gi}}, cpu: {}}}]\n",
+			"a.yaml:50: ResourceSlice one: spec.devices[0].nodeAllocatableResources: its mapping of cpu has neither a mapping nor an overhead: the device is kept out\na.yaml:50: ResourceSlice one: spec.devices[0].nodeAllocatableResources.memory.overhead.perDay: unknown field",
+			"a.yaml:50: ResourceSlice one: spec.devices[0].nodeAllocatableResources.memory.overhead.perDay: unknown field",
 		},
 	}
 	for name, c := range cases {

@@ -172,9 +172,14 @@ func (a *attempt) devices(n *ledger.Node) ([]*resourcev1.ResourceSlice, structur
 		list = append(list, p.Slices...)
 	}
 	for _, s := range a.wide {
-		list = append(list, s)
+		if !slices.ContainsFunc(list, func(have *resourcev1.ResourceSlice) bool { return have.UID == s.UID }) {
+			list = append(list, s)
+		}
 	}
 	slices.SortFunc(list, func(x, y *resourcev1.ResourceSlice) int { return cmp.Compare(x.Name, y.Name) })
+	if len(a.rules) > 0 {
+		tainted(list, n)
+	}
 	held := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
@@ -194,6 +199,32 @@ func (a *attempt) devices(n *ledger.Node) ([]*resourcev1.ResourceSlice, structur
 		}
 	}
 	return list, held
+}
+
+// tainted puts in place of slices such with the taints that DeviceTaintRules put on their devices, as the node's accounts have
+// them.
+func tainted(list []*resourcev1.ResourceSlice, n *ledger.Node) {
+	taints := map[ledger.DeviceID][]resourcev1.DeviceTaint{}
+	for _, d := range n.Listed() {
+		taints[d.ID] = d.Taints
+	}
+	for i, s := range list {
+		var devices []resourcev1.Device
+		for k := range s.Spec.Devices {
+			t := taints[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: s.Spec.Devices[k].Name}]
+			if len(t) <= len(s.Spec.Devices[k].Taints) {
+				continue
+			}
+			if devices == nil {
+				devices = slices.Clone(s.Spec.Devices)
+			}
+			devices[k].Taints = t
+		}
+		if devices != nil {
+			changed := *s
+			changed.Spec.Devices, list[i] = devices, &changed
+		}
+	}
 }
 
 // hold counts what a claim has been given, as kube-scheduler does.

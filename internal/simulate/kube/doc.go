@@ -9,5 +9,5 @@
 // lost with its node, is replaced and does not count as failed; of the nodes that a pod fits on the scheduler takes the
 // first by name; it does not preempt. Left out are what Jobs may say of single indexes or exit codes (backoffLimitPerIndex,
 // successPolicy, podFailurePolicy), controllers other than those of Jobs, host ports, affinity between pods, topology spread, volumes,
-// DeviceTaintRules, device binding conditions and node allocatable resources of devices.
+// device binding conditions and node allocatable resources of devices.
 package kube

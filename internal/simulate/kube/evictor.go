@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,9 +28,11 @@ type evictor struct {
 	seen map[seenTaint]since
 }
 
-// seenTaint is a taint of a node, or of a device with its slice's name.
+// seenTaint is a taint of a node, of a device with its slice's name, or of a device with the name of the rule that it comes
+// from.
 type seenTaint struct {
 	on, device, key, effect string
+	rule                    bool
 }
 
 func (e *evictor) controller() Controller {
@@ -47,6 +50,17 @@ func (e *evictor) controller() Controller {
 		}
 		return podsOn(ctx, e.client, ptr.Deref(is.(*resourcev1.ResourceSlice).Spec.NodeName, ""))
 	}
+	ofRule := func(ctx context.Context, was, is client.Object) []reconcile.Request {
+		e.forget(was, is)
+		if is == nil {
+			return nil
+		}
+		var list corev1.PodList
+		if err := e.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		return requests(list.Items)
+	}
 	ofPod := func(_ context.Context, was, is client.Object) []reconcile.Request {
 		if is == nil {
 			return nil
@@ -57,7 +71,7 @@ func (e *evictor) controller() Controller {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(is)}}
 	}
-	return Controller{"taint-eviction", e, []Watch{{&corev1.Pod{}, ofPod}, {&corev1.Node{}, ofNode}, {&resourcev1.ResourceSlice{}, ofSlice}}}
+	return Controller{"taint-eviction", e, []Watch{{&corev1.Pod{}, ofPod}, {&corev1.Node{}, ofNode}, {&resourcev1.ResourceSlice{}, ofSlice}, {&resourcev1beta2.DeviceTaintRule{}, ofRule}}}
 }
 
 // Reconcile looks at one pod.
@@ -125,6 +139,41 @@ func (e *evictor) byNode(ctx context.Context, p *corev1.Pod) (at *time.Time, err
 	return at, nil
 }
 
+// tainting is a taint of a device, with what it is remembered by.
+type tainting struct {
+	*resourcev1.DeviceTaint
+	by seenTaint
+}
+
+// taintings returns the taints of an allocated device: its own, and those of DeviceTaintRules.
+func (e *evictor) taintings(ctx context.Context, r *resourcev1.DeviceRequestAllocationResult) ([]tainting, error) {
+	d, slice, err := e.device(ctx, r)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	var all []tainting
+	for i := range d.Taints {
+		t := &d.Taints[i]
+		all = append(all, tainting{t, seenTaint{on: slice, device: d.Name, key: t.Key, effect: string(t.Effect)}})
+	}
+	var rules resourcev1beta2.DeviceTaintRuleList
+	if err := e.client.List(ctx, &rules, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list taint rules: %w", err)
+	}
+	for i := range rules.Items {
+		rule := &rules.Items[i]
+		if s := rule.Spec.DeviceSelector; s != nil && (ptr.Deref(s.Driver, r.Driver) != r.Driver || ptr.Deref(s.Pool, r.Pool) != r.Pool || ptr.Deref(s.Device, r.Device) != r.Device) {
+			continue
+		}
+		t := &rule.Spec.Taint
+		all = append(all, tainting{
+			&resourcev1.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1.DeviceTaintEffect(t.Effect), TimeAdded: t.TimeAdded},
+			seenTaint{on: rule.Name, device: r.Driver + "/" + r.Pool + "/" + r.Device, key: t.Key, effect: string(t.Effect), rule: true},
+		})
+	}
+	return all, nil
+}
+
 // byDevice returns when the pod is to be deleted for the taints of its devices; nil for never.
 func (e *evictor) byDevice(ctx context.Context, p *corev1.Pod) (at *time.Time, err error) {
 	for _, req := range claimsOf(p) {
@@ -137,25 +186,21 @@ func (e *evictor) byDevice(ctx context.Context, p *corev1.Pod) (at *time.Time, e
 		}
 		for i := range claim.Status.Allocation.Devices.Results {
 			r := &claim.Status.Allocation.Devices.Results[i]
-			dev, slice, err := e.device(ctx, r)
+			taints, err := e.taintings(ctx, r)
 			if err != nil {
 				return nil, err
 			}
-			if dev == nil {
-				continue
-			}
-			for k := range dev.Taints {
-				t := &dev.Taints[k]
+			for _, t := range taints {
 				if t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 					continue
 				}
 				least, tolerated := forever, false
 				for _, o := range r.Tolerations {
-					if o.Effect == resourcev1.DeviceTaintEffectNoExecute && resourceclaim.ToleratesTaint(o, *t) {
+					if o.Effect == resourcev1.DeviceTaintEffectNoExecute && resourceclaim.ToleratesTaint(o, *t.DeviceTaint) {
 						tolerated, least = true, shorter(least, o.TolerationSeconds)
 					}
 				}
-				begins := e.begins(p, t.TimeAdded, seenTaint{on: slice, device: dev.Name, key: t.Key, effect: string(t.Effect)})
+				begins := e.begins(p, t.TimeAdded, t.by)
 				at = earlier(at, begins, least, tolerated)
 			}
 		}
@@ -204,8 +249,12 @@ func (e *evictor) forget(was, is client.Object) {
 		}
 	}
 	_, node := was.(*corev1.Node)
+	_, rule := was.(*resourcev1beta2.DeviceTaintRule)
 	for t := range e.seen {
-		if t.on == was.GetName() && (t.device == "") == node && !still[t] {
+		if x, ok := is.(*resourcev1beta2.DeviceTaintRule); ok && t.key == x.Spec.Taint.Key && t.effect == string(x.Spec.Taint.Effect) {
+			continue
+		}
+		if t.on == was.GetName() && t.rule == rule && (t.device == "") == node && !still[t] {
 			delete(e.seen, t)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
@@ -38,6 +39,8 @@ type Scheduler struct {
 	byPool map[pool]map[types.UID]struct{}
 	// wide are the slices that are not of one node.
 	wide map[types.UID]*resourcev1.ResourceSlice
+	// rules are the DeviceTaintRules.
+	rules map[types.UID]struct{}
 	// byHost are the names of nodes, by their hostname label.
 	byHost map[string]map[string]struct{}
 	hostOf map[string]string
@@ -58,12 +61,12 @@ func NewScheduler(c client.Client, now clock.PassiveClock, decider *admission.De
 		client: c, clock: now, decider: decider, book: ledger.New(),
 		pending: map[types.NamespacedName]*waiting{},
 		claims:  map[types.UID]*resourcev1.ResourceClaim{}, byPool: map[pool]map[types.UID]struct{}{},
-		wide: map[types.UID]*resourcev1.ResourceSlice{}, byHost: map[string]map[string]struct{}{}, hostOf: map[string]string{},
+		wide: map[types.UID]*resourcev1.ResourceSlice{}, rules: map[types.UID]struct{}{}, byHost: map[string]map[string]struct{}{}, hostOf: map[string]string{},
 	}
 }
 
 // Observe shows the scheduler an object as it is, or as gone; of kinds that do not matter to it nothing comes. It must see
-// every event of Node, Pod, ResourceSlice, ResourceClaim and DeviceClass, those that Schedule's own writes make too. The
+// every event of Node, Pod, ResourceSlice, ResourceClaim, DeviceClass and DeviceTaintRule, those that Schedule's own writes make too. The
 // object must not change afterwards.
 func (s *Scheduler) Observe(obj client.Object, gone bool) {
 	changed := false
@@ -84,6 +87,10 @@ func (s *Scheduler) Observe(obj client.Object, gone bool) {
 		}
 	case *resourcev1.ResourceClaim:
 		s.observeClaim(x, gone)
+	case *resourcev1beta2.DeviceTaintRule:
+		if delete(s.rules, x.UID); !gone {
+			s.rules[x.UID] = struct{}{}
+		}
 	case *resourcev1.DeviceClass:
 	default:
 		return

@@ -1,0 +1,79 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+	"github.com/plimsoll-dev/plimsoll/test/oracle/world"
+)
+
+// Predictor answers for the ledger and admission. It is not safe for concurrent use.
+type Predictor struct {
+	decider *admission.Decider
+}
+
+// NewPredictor returns one.
+func NewPredictor() *Predictor { return &Predictor{&admission.Decider{Matcher: flavors.NewMatcher()}} }
+
+// Predict answers what admission says of the world's pod, on a book that was given all of its objects.
+func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, error) {
+	book := ledger.New()
+	objects := w.Objects()
+	rand.New(rand.NewPCG(uint64(len(objects)), 1)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+	for _, o := range objects {
+		observation, ok := observe.Of(o, false)
+		if !ok {
+			return world.Answer{}, fmt.Errorf("the book does not take %T %s", o, o.GetName())
+		}
+		observation.At = time.Unix(1_800_000_000, 0)
+		book.Apply(observation)
+	}
+	incoming := &admission.Incoming{Pod: w.Pod, Claims: map[string]*resourcev1.ResourceClaim{}}
+	names := map[string]string{v1alpha1.ExtendedResourcesClaim: world.ExtendedResources}
+	for i := range w.Pod.Spec.ResourceClaims {
+		use := &w.Pod.Spec.ResourceClaims[i]
+		name, _, err := resourceclaim.Name(w.Pod, use)
+		if err != nil || name == nil {
+			continue
+		}
+		for _, c := range w.Claims {
+			if c.Name == *name {
+				incoming.Claims[use.Name], names[use.Name] = c, c.Name
+			}
+		}
+	}
+	for _, c := range w.Claims {
+		if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.IsControlledBy(c, w.Pod) {
+			incoming.Claims["earlier, for extended resources"] = c
+		}
+	}
+	prediction := p.decider.Predict(ctx, book.Snapshot(), w.Node, incoming)
+	if !prediction.Fits {
+		return world.Answer{Why: fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message), Unsure: prediction.Unsure, Quirk: prediction.Quirk}, nil
+	}
+	a := world.Answer{Fits: true, Devices: map[string][]string{}, Unsure: prediction.Unsure, Quirk: prediction.Quirk}
+	for use, allocation := range prediction.Allocations {
+		a.Devices[names[use]] = world.Given(allocation)
+	}
+	for name, n := range prediction.Mapped {
+		if n == 0 {
+			continue
+		}
+		if a.Mapped == nil {
+			a.Mapped = ledger.Amounts{}
+		}
+		a.Mapped[name] = n
+	}
+	return a, nil
+}
