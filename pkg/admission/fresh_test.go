@@ -22,8 +22,8 @@ func finds(s *v1alpha1.DevicePolicySpec) {
 	s.Drivers = []v1alpha1.PolicyDriver{{Name: "gpu.example.com", PodNamespace: "gpu-driver", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "dra"}}}}
 }
 
-// runs has a driver's pod be on a node, Ready or not.
-func (w *world) runs(node, name string, serving bool) *world {
+// drives has a driver's pod be on a node, Ready or not.
+func (w *world) drives(node, name string, serving bool) *world {
 	return w.agent(node, name, func(p *ledger.Pod) { p.Serving = serving })
 }
 
@@ -40,7 +40,7 @@ func (w *world) stops(name string) *world {
 func TestDriversThatDoNotServe(t *testing.T) {
 	fits, busy, blocked, impossible := v1alpha1.StandingFits, v1alpha1.StandingBusy, v1alpha1.StandingBlocked, v1alpha1.StandingImpossible
 	node := func() *world { return newWorld().at(0).node("h", "h100:8", nil) }
-	served := func() *world { return node().runs("h", "a", true) }
+	served := func() *world { return node().drives("h", "a", true) }
 	cases := map[string]struct {
 		world    *world
 		gpus     int64
@@ -52,22 +52,22 @@ func TestDriversThatDoNotServe(t *testing.T) {
 		until    int // 0: never
 	}{
 		"its pod is Ready":                              {world: served(), now: 4000, standing: fits},
-		"one of two pods is Ready":                      {world: served().runs("h", "b", false), now: 4000, standing: fits},
+		"one of two pods is Ready":                      {world: served().drives("h", "b", false), now: 4000, standing: fits},
 		"its pod is gone for less than the grace":       {world: served().at(10).stops("a"), now: 69, standing: busy, reason: v1alpha1.ReasonDriverNotServing, coming: true, until: 70},
 		"its pod is gone for the grace":                 {world: served().at(10).stops("a"), now: 70, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
 		"its pod is gone for longer than is remembered": {world: served().at(10).stops("a"), now: 9000, standing: blocked, reason: v1alpha1.ReasonDriverNotServing},
 		"its pod is gone, and it had too few":           {world: served().at(10).stops("a"), gpus: 9, now: 20, standing: impossible, reason: v1alpha1.ReasonNotEnoughDevices, until: 70},
-		"its pod is not Ready for less than the grace":  {world: served().at(10).runs("h", "a", false), now: 69, standing: busy, reason: v1alpha1.ReasonDriverNotServing, coming: true, until: 70},
-		"its pod is not Ready for the grace":            {world: served().at(10).runs("h", "a", false), now: 70, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
+		"its pod is not Ready for less than the grace":  {world: served().at(10).drives("h", "a", false), now: 69, standing: busy, reason: v1alpha1.ReasonDriverNotServing, coming: true, until: 70},
+		"its pod is not Ready for the grace":            {world: served().at(10).drives("h", "a", false), now: 70, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
 		"its pod is Ready, and about to end": {world: served().at(10).agent("h", "a", func(p *ledger.Pod) { p.Terminating = true }), now: 20,
 			standing: busy, reason: v1alpha1.ReasonDriverNotServing, coming: true, until: 70},
-		"its pod came back":                           {world: served().at(10).stops("a").at(20).runs("h", "b", true), now: 21, standing: fits},
-		"its next pod is not Ready yet":               {world: served().at(10).stops("a").at(20).runs("h", "b", false), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
-		"pods that never become Ready add no time":    {world: served().at(10).stops("a").at(20).runs("h", "b", false).at(60).stops("b"), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
-		"a pod that was not Ready any more adds none": {world: served().at(10).runs("h", "a", false).at(60).stops("a"), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
+		"its pod came back":                           {world: served().at(10).stops("a").at(20).drives("h", "b", true), now: 21, standing: fits},
+		"its next pod is not Ready yet":               {world: served().at(10).stops("a").at(20).drives("h", "b", false), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
+		"pods that never become Ready add no time":    {world: served().at(10).stops("a").at(20).drives("h", "b", false).at(60).stops("b"), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
+		"a pod that was not Ready any more adds none": {world: served().at(10).drives("h", "a", false).at(60).stops("a"), now: 71, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3610},
 		"it never had a pod since the node was seen":  {world: node(), now: 59, standing: busy, reason: v1alpha1.ReasonDriverNotServing, coming: true, until: 60},
 		"it never had a pod":                          {world: node(), now: 60, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3600},
-		"another node's pod serves that node":         {world: node().node("g", "a100:8", nil).runs("g", "a", true), now: 60, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3600},
+		"another node's pod serves that node":         {world: node().node("g", "a100:8", nil).drives("g", "a", true), now: 60, standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3600},
 		"a pod of another namespace is none of its": {world: node().agent("h", "a", func(p *ledger.Pod) { p.Namespace = "team" }), now: 60,
 			standing: blocked, reason: v1alpha1.ReasonDriverNotServing, until: 3600},
 		"a pod of other labels is none of its": {world: node().agent("h", "a", func(p *ledger.Pod) { p.Labels = map[string]string{"app": "logs"} }), now: 60,
@@ -116,7 +116,7 @@ func TestWhatADriverDoesNotServeIsSaid(t *testing.T) {
 
 // TestPodSetsShareWhatADriverWillServe has two podsets take devices of one node that is expected back.
 func TestPodSetsShareWhatADriverWillServe(t *testing.T) {
-	w := newWorld().at(0).node("h", "h100:8", nil).runs("h", "a", true).at(10).stops("a")
+	w := newWorld().at(0).node("h", "h100:8", nil).drives("h", "a", true).at(10).stops("a")
 	two := []PodSet{pods(1, 4, named("first")), pods(2, 2, named("second"))}
 	r := Request{Now: after(20), Policy: testPolicy(t, finds), Coming: true, PodSets: two}
 	dec := w.decide(t, r)
@@ -142,7 +142,7 @@ func TestAPromiseWhoseDriverDoesNotServe(t *testing.T) {
 		"is waited for within the grace": {69, Coming, v1alpha1.ReasonDriverNotServing, after(70)},
 		"and is broken after it":         {70, Broken, v1alpha1.ReasonDriverNotServing, time.Time{}},
 	} {
-		w := newWorld().at(0).node("h", "h100:8", nil).runs("h", "a", true)
+		w := newWorld().at(0).node("h", "h100:8", nil).drives("h", "a", true)
 		r := Request{Now: after(0), Policy: testPolicy(t, finds), PodSets: []PodSet{pods(1, 8, assignedTo("h100"))}}
 		promise := w.writes(w.decide(t, r))
 		w.at(10).stops("a")
@@ -165,7 +165,7 @@ func TestADriverThatDoesNotServeIsLikeAPoolThatIsGone(t *testing.T) {
 			held, managed, ending := rapid.IntRange(0, 2).Draw(rt, "held"), rapid.Bool().Draw(rt, "managed"), rapid.Bool().Draw(rt, "ending")
 			lost := rapid.IntRange(0, 2).Draw(rt, "lost") == 0
 			for _, w := range both {
-				w.at(0).node(name, models, nil).runs(name, name, true)
+				w.at(0).node(name, models, nil).drives(name, name, true)
 				if held == 0 {
 					w.held(name, managed, ending, 0)
 				}

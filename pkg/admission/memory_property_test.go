@@ -29,7 +29,7 @@ func happenings(d drawn) []func(*rapid.T, *market) {
 		func(t *rapid.T, m *market) { m.node(node.Draw(t, "comes incomplete"), "h100:2", fresh) },
 		func(t *rapid.T, m *market) {
 			at := node.Draw(t, "its driver runs on")
-			m.runs(at, rapid.SampledFrom([]string{"first-", "second-"}).Draw(t, "pod")+at, rapid.IntRange(0, 2).Draw(t, "not Ready") > 0)
+			m.drives(at, rapid.SampledFrom([]string{"first-", "second-"}).Draw(t, "pod")+at, rapid.IntRange(0, 2).Draw(t, "not Ready") > 0)
 		},
 		func(t *rapid.T, m *market) { m.stops("first-" + node.Draw(t, "its driver stops on")) },
 		func(t *rapid.T, m *market) {

@@ -129,8 +129,12 @@ func (f *foresight) bindable(c *podClaim) *refusal {
 	return nil
 }
 
-// shareable says whether another pod on the node has the claim and is counted something for it there.
+// shareable says whether another pod on the node has the claim and is counted something for it there. 1.37 asks whether it maps
+// anything instead.
 func (f *foresight) shareable(c *podClaim) *refusal {
+	if f.byRules() == ledger.Rules137 {
+		return nil
+	}
 	for _, m := range f.n.MappedClaims {
 		if m.Namespace != f.pod.Namespace || m.Name != c.Name {
 			continue

@@ -106,6 +106,9 @@ func (b *Book) applyPod(uid types.UID, p *Pod, at time.Time) bool {
 	if p == nil {
 		delete(b.pods, uid)
 	} else {
+		one := *p
+		one.Requests = b.alike(p.Requests)
+		p = &one
 		b.pods[uid] = p
 		link(b.podsAt, p.place(), uid)
 		link(b.podsOf, p.Owner, uid)

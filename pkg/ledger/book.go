@@ -70,6 +70,8 @@ type Book struct {
 	highest map[lossKey]int64
 	// agents is what was seen of pods that no Workload made, by node: their history.
 	agents map[string]*agents
+	// amounts holds the requests that pods have, once each.
+	amounts map[string]Amounts
 	// memory holds pools as they were when they were last complete; lostOn and lostOf those of them, by node and by pool, that are not
 	// now.
 	memory map[lossKey]*remembered
@@ -132,6 +134,7 @@ func New() *Book {
 		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
+		amounts:    map[string]Amounts{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		lostOf:     map[pool]map[lossKey]struct{}{},
@@ -152,6 +155,8 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	}
 	last, known := b.seen[o.Ref.Kind][o.Ref.UID]
 	switch {
+	case known && last == final && o.Ref.Deleted:
+		return Duplicate, false
 	case known && last == final:
 		return Stale, false
 	case o.Ref.Deleted:

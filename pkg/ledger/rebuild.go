@@ -46,8 +46,13 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 		}
 	}
 	for i := range e.Entries {
-		if l, ok := e.Entries[i].Line.(*RegressedLine); ok {
-			b.withhold(l)
+		switch l := e.Entries[i].Line.(type) {
+		case *RegressedLine:
+			b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolRegressed)
+		case *PoolLine:
+			if l.State == PoolImpossible {
+				b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolImpossible)
+			}
 		}
 	}
 	b.join()
@@ -193,15 +198,15 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 }
 
 // withhold has a pool lend nothing for what it was before.
-func (b *rebuilt) withhold(l *RegressedLine) {
-	n := b.Node(l.Node)
+func (b *rebuilt) withhold(node string, p pool, state PoolState) {
+	n := b.Node(node)
 	if n == nil {
 		return
 	}
-	of := func(driver, pool string) bool { return driver == l.Driver && pool == l.Pool }
+	of := func(driver, name string) bool { return driver == p.driver && name == p.name }
 	for i := range n.Pools {
 		if of(n.Pools[i].Driver, n.Pools[i].Name) {
-			n.Pools[i].State = PoolRegressed
+			n.Pools[i].State = state
 		}
 	}
 	for i := range n.Devices {

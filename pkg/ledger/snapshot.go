@@ -97,6 +97,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			if d := n.device(id); d != nil {
 				lent(n, d, ps.Node)
 				wide = wide || d.Wide
+			} else {
+				wide = true // it may be one of another node
 			}
 		}
 		n.cover()
@@ -293,6 +295,8 @@ type Node struct {
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises
+	// diverged is what Divergences returns.
+	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -349,6 +353,8 @@ const (
 	FlagListedTwice FlagReason = "ListedTwice"
 	// FlagHeldTwice: several claims have the same device, which allows but one.
 	FlagHeldTwice FlagReason = "HeldTwice"
+	// FlagMisnoted: what is noted beside a claim of ours is not what its spec names.
+	FlagMisnoted FlagReason = "Misnoted"
 	// FlagOverdrawn: a counter, a capacity or a resource is drawn on beyond its total.
 	FlagOverdrawn FlagReason = "Overdrawn"
 	// FlagImpossible: what a slice lists cannot be, and is kept out.
@@ -356,6 +362,9 @@ const (
 	// FlagQuirk: kube-scheduler counts something otherwise than it is.
 	FlagQuirk FlagReason = "Quirk"
 )
+
+// FlagReasons are all reasons, in order.
+var FlagReasons = []FlagReason{FlagHeldTwice, FlagImpossible, FlagListedTwice, FlagOverdrawn, FlagQuirk, FlagServedTwice}
 
 // Flag is something odd about a node.
 type Flag struct {

@@ -55,13 +55,24 @@ func (b *Book) view(name string) *Node {
 			n.Lost = b.devices(n.Lost, o.Node, m.slices, promised, m.lost)
 		}
 	}
-	for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
+	n.Lost = latest(n.Lost)
+	for _, list := range [][]Device{n.Devices, n.Withheld, n.Elsewhere} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
+	b.bySpec(n)
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
+}
+
+// latest sorts devices that were lost; of several of one name, in slices that moved, it keeps the one that was lost last.
+func latest(lost []Device) []Device {
+	slices.SortFunc(lost, func(x, y Device) int {
+		return cmp.Or(compareDeviceIDs(x.ID, y.ID), y.Lost.Compare(x.Lost), cmp.Compare(x.Slice.Name, y.Slice.Name), cmp.Compare(x.Slice.UID, y.Slice.UID))
+	})
+	return slices.CompactFunc(lost, func(x, y Device) bool { return x.ID == y.ID })
 }
 
 // listed returns the devices that a complete pool lists for a node, those that draw on more than there is among them.
@@ -222,8 +233,8 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
-	wide := widePools(n)
-	for uid := range b.promisesFor(n, wide) {
+	pools := poolsOf(n)
+	for uid := range b.promisesFor(n) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
 		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
@@ -234,10 +245,8 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
 				if pn.Name != n.Name {
-					if len(wide) > 0 {
-						promise(promised, holder, pn.Requests, wide)
-						counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, wide)...)
-					}
+					promise(promised, holder, pn.Requests, pools)
+					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
@@ -278,35 +287,41 @@ func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
 	return w != nil && w.Key == nil, time.Time{}
 }
 
-// widePools returns the pools of a node that other nodes may use as well; nil for none.
-func widePools(n *Node) map[pool]struct{} {
-	var wide map[pool]struct{}
+// promisesFor returns the Placements that promise something on a node, or devices of its pools on others, each once.
+func (b *Book) promisesFor(n *Node) iter.Seq[types.UID] {
+	here := b.promisedOn[n.Name]
+	var more map[types.UID]struct{}
 	for i := range n.Pools {
-		if p := &n.Pools[i]; p.Wide {
-			if wide == nil {
-				wide = map[pool]struct{}{}
+		for uid := range b.promisedIn[pool{n.Pools[i].Driver, n.Pools[i].Name}].all() {
+			if here.has(uid) {
+				continue
 			}
-			wide[pool{p.Driver, p.Name}] = struct{}{}
+			if more == nil {
+				more = map[types.UID]struct{}{}
+			}
+			more[uid] = struct{}{}
 		}
 	}
-	return wide
+	if more == nil {
+		return here.all()
+	}
+	return func(yield func(types.UID) bool) {
+		for uid := range here.all() {
+			if !yield(uid) {
+				return
+			}
+		}
+		maps.Keys(more)(yield)
+	}
 }
 
-// promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
-func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) iter.Seq[types.UID] {
-	if len(wide) == 0 {
-		return b.promisedOn[n.Name].all()
+// poolsOf returns the names of a node's pools.
+func poolsOf(n *Node) map[pool]struct{} {
+	out := make(map[pool]struct{}, len(n.Pools))
+	for i := range n.Pools {
+		out[pool{n.Pools[i].Driver, n.Pools[i].Name}] = struct{}{}
 	}
-	all := map[types.UID]struct{}{}
-	for uid := range b.promisedOn[n.Name].all() {
-		all[uid] = struct{}{}
-	}
-	for id := range wide {
-		for uid := range b.promisedIn[id].all() {
-			all[uid] = struct{}{}
-		}
-	}
-	return maps.Keys(all)
+	return out
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
@@ -350,9 +365,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		hs = append(hs, b.shares(h, c, id)...)
 	}
 	hs = append(hs, promises...)
-	slices.SortFunc(hs, func(x, y Holder) int {
-		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID), cmp.Compare(x.Share, y.Share), cmp.Compare(x.at, y.at))
-	})
+	slices.SortFunc(hs, compareHolders)
 	return hs
 }
 

@@ -58,11 +58,16 @@ func schedule(ctx context.Context, w *world.World) (world.Answer, error) {
 	ctx = klog.NewContext(ctx, klog.New(nil))
 	c := newCluster(w)
 	informers := scheduler.NewInformerFactory(c.client, 0)
-	s, err := scheduler.New(ctx, c.client, informers, nil, profile.NewRecorderFactory(events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})))
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
+	defer broadcaster.Shutdown()
+	s, err := scheduler.New(ctx, c.client, informers, nil, profile.NewRecorderFactory(broadcaster))
 	if err != nil {
 		return world.Answer{}, fmt.Errorf("make scheduler: %w", err)
 	}
 	informers.StartWithContext(ctx)
+	if err := informers.WaitForCacheSyncWithContext(ctx).Err; err != nil {
+		return world.Answer{}, fmt.Errorf("start scheduler: %w", err)
+	}
 	if err := synced(ctx, s); err != nil {
 		return world.Answer{}, err
 	}
@@ -126,6 +131,9 @@ type cluster struct {
 func newCluster(w *world.World) *cluster {
 	objects := []runtime.Object{w.Pod}
 	for _, o := range w.Objects() {
+		if p, ok := o.(*corev1.Pod); ok && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed) {
+			continue // its field selector leaves them out, which the fake does not know
+		}
 		objects = append(objects, o.(runtime.Object))
 	}
 	c := &cluster{client: fake.NewSimpleClientset(objects...), ended: make(chan string, 1), allocated: map[string]bool{}, claims: map[string]*resourcev1.ResourceClaim{}}
