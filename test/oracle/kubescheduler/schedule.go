@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -158,6 +159,15 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 	claim, ok := a.(interface{ GetObject() runtime.Object }).GetObject().(*resourcev1.ResourceClaim)
 	if !ok {
 		return false, nil, nil
+	}
+	if a.GetVerb() == "update" {
+		stored, err := c.client.Tracker().Get(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), claim.Namespace, claim.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if stored.(*resourcev1.ResourceClaim).ResourceVersion != claim.ResourceVersion {
+			return true, nil, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, errors.New("it has changed"))
+		}
 	}
 	version := strconv.FormatInt(c.version.Add(1), 10)
 	claim.ResourceVersion = version
