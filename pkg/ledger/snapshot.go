@@ -292,9 +292,13 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// shared says that several promises have a device of it that allows one allocation.
+	shared bool
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises
+	// diverged is what Divergences returns.
+	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -360,6 +364,9 @@ const (
 	// FlagQuirk: kube-scheduler counts something otherwise than it is.
 	FlagQuirk FlagReason = "Quirk"
 )
+
+// FlagReasons are all reasons, in order.
+var FlagReasons = []FlagReason{FlagHeldTwice, FlagImpossible, FlagListedTwice, FlagOverdrawn, FlagQuirk, FlagServedTwice}
 
 // Flag is something odd about a node.
 type Flag struct {

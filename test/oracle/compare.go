@@ -103,7 +103,8 @@ func disagreement(r *Result) string {
 
 // unsure says whether kube-scheduler may itself come to different answers. It looks up what a device maps to by the names of
 // its pool and its own alone, and takes the first that it finds, in no order. And of two classes for one extended resource it
-// may or may not know the one that it prefers less by that one's own name as well, as it saw them.
+// may or may not know the one that it prefers less by that one's own name as well, as it saw them. And where slices of a pool
+// do not agree on how many there are, it believes the first that it sees.
 func unsure(w *world.World) bool {
 	type name struct{ pool, device string }
 	seen := map[name]map[corev1.ResourceName]resourcev1.NodeAllocatableResourceMapping{}
@@ -117,6 +118,15 @@ func unsure(w *world.World) bool {
 			}
 			seen[n] = d.NodeAllocatableResourceMappings
 		}
+	}
+	counts := map[resourcev1.ResourcePool]int64{}
+	for _, s := range w.Slices {
+		p := s.Spec.Pool
+		p.Name, p.ResourceSliceCount = s.Spec.Driver+"/"+p.Name, 0
+		if n, known := counts[p]; known && n != s.Spec.Pool.ResourceSliceCount {
+			return true
+		}
+		counts[p] = s.Spec.Pool.ResourceSliceCount
 	}
 	serves := map[string]bool{}
 	for _, c := range w.Classes {

@@ -161,11 +161,11 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 		return false, nil, nil
 	}
 	if a.GetVerb() == "update" {
-		stored, err := c.client.Tracker().Get(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), claim.Namespace, claim.Name)
+		now, err := c.client.Tracker().Get(a.GetResource(), a.GetNamespace(), claim.Name)
 		if err != nil {
 			return true, nil, err
 		}
-		if stored.(*resourcev1.ResourceClaim).ResourceVersion != claim.ResourceVersion {
+		if now.(*resourcev1.ResourceClaim).ResourceVersion != claim.ResourceVersion {
 			return true, nil, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, errors.New("it has changed"))
 		}
 	}
