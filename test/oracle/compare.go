@@ -75,7 +75,7 @@ func Compare(ctx context.Context, worlds iter.Seq[*world.World]) iter.Seq2[Resul
 }
 
 // disagreement compares the answers: whether the pod fits, and if so what its claims are given and take. Where predictions are
-// unsure, kube-scheduler itself may say this or that: then they may say no where it says yes.
+// unsure, kube-scheduler itself may say this or that: then they may say no where it says yes, and what is given is chance.
 func disagreement(r *Result) string {
 	s, p := &r.Scheduler, &r.Predicted
 	switch {
@@ -89,13 +89,13 @@ func disagreement(r *Result) string {
 		return "kube-scheduler takes the pod; predicted was: " + p.Why
 	case !s.Fits && p.Fits:
 		return "predicted was that the pod fits; kube-scheduler says: " + s.Why
-	case !s.Fits:
+	case !s.Fits || p.Unsure:
 		return ""
 	}
 	if diff := cmp.Diff(s.Devices, p.Devices); diff != "" {
 		return "other devices (- kube-scheduler, + predicted):\n" + diff
 	}
-	if diff := cmp.Diff(s.Mapped, p.Mapped); diff != "" && !p.Unsure {
+	if diff := cmp.Diff(s.Mapped, p.Mapped); diff != "" {
 		return "other amounts (- kube-scheduler, + predicted):\n" + diff
 	}
 	return ""
