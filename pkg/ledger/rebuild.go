@@ -197,7 +197,7 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 	return nil
 }
 
-// withhold has a pool lend nothing for what it was before.
+// withhold has a pool lend nothing, for what it was before or what it says.
 func (b *rebuilt) withhold(node string, p pool, state PoolState) {
 	n := b.Node(node)
 	if n == nil {
