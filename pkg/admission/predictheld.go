@@ -29,12 +29,11 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	if len(open) == 0 {
 		return nil
 	}
-	bounded := &stepping{Context: ctx, more: 9 * maxAllocatorSteps}
-	results, err := f.decider.call(bounded, Allocation{
-		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
-	})
+	bounded := &stepping{Context: ctx, more: 4 * maxAllocatorSteps}
+	of := Allocation{Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims}
+	results, err := f.decider.call(bounded, of)
 	switch {
-	case ctx.Err() == nil && bounded.ended() && f.hopeless(claims):
+	case ctx.Err() == nil && bounded.ended() && (f.hopeless(claims) || f.alone(ctx, of)):
 		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
 	case ctx.Err() != nil, bounded.ended():
 		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
