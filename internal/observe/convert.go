@@ -147,7 +147,12 @@ func claim(c *resourcev1.ResourceClaim) *ledger.Claim {
 		}
 	}
 	if c.Labels[v1alpha1.OwnedLabel] == "true" {
-		out.Promised = Devices(c)
+		if out.Promised = Devices(c); out.Promised == nil {
+			out.Promised = []ledger.DeviceID{}
+		}
+		if out.Allocated == nil {
+			out.Named = flavors.Named(&c.Spec)
+		}
 	}
 	return out
 }

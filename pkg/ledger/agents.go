@@ -30,6 +30,7 @@ func (b *Book) agentChanged(uid types.UID, old, now *Pod, at time.Time) {
 			gone.Since = h.since[uid]
 		}
 		delete(h.since, uid)
+		h.gone = slices.DeleteFunc(slices.Clone(h.gone), func(a Agent) bool { return a.Namespace == old.Namespace && a.Name == old.Name })
 		h.gone = append(h.gone, gone)
 		if len(h.gone) > maxAgentsGone {
 			h.gone = slices.Clone(h.gone[1:])

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -77,4 +78,25 @@ func saturatingMul(a, b int64) int64 {
 		return math.MinInt64
 	}
 	return p
+}
+
+// maxAlike is how many different requests are held once each.
+const maxAlike = 1024
+
+// alike returns amounts that equal a: those of the first pod that asked for as much, so that the pods of a Job, and of many,
+// share them.
+func (b *Book) alike(a Amounts) Amounts {
+	key := make([]byte, 0, 64)
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		key = append(append(key, name...), 0)
+		key = append(strconv.AppendInt(key, a[name], 10), 0)
+	}
+	if known, ok := b.amounts[string(key)]; ok {
+		return known
+	}
+	if len(b.amounts) >= maxAlike {
+		clear(b.amounts)
+	}
+	b.amounts[string(key)] = a
+	return a
 }

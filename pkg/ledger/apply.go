@@ -100,15 +100,20 @@ func (b *Book) applyPod(uid types.UID, p *Pod, at time.Time) bool {
 		unlink(b.podsAt, old.place(), uid)
 		unlink(b.podsOf, old.Owner, uid)
 		b.touchPlace(old.place())
+		b.touchSlots(old)
 	}
 	b.agentChanged(uid, old, p, at)
 	if p == nil {
 		delete(b.pods, uid)
 	} else {
+		one := *p
+		one.Requests = b.alike(p.Requests)
+		p = &one
 		b.pods[uid] = p
 		link(b.podsAt, p.place(), uid)
 		link(b.podsOf, p.Owner, uid)
 		b.touchPlace(p.place())
+		b.touchSlots(p)
 	}
 	for claim := range b.claimOfPod[uid].all() {
 		b.touchClaim(b.claims[claim])
@@ -219,6 +224,7 @@ func (b *Book) touchClaim(c *Claim) {
 	for _, uid := range c.pods() {
 		if p := b.pods[uid]; p != nil {
 			b.touchPlace(p.place())
+			b.touchSlots(p)
 		}
 	}
 }
@@ -267,7 +273,8 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 			unlink(b.promisedOn, node, uid)
 			b.touch(node)
 		}
-		for id := range placementPools(old.Spec) {
+		delete(b.countedIn, uid)
+		for id := range placementPools(old.Spec, all) {
 			unlink(b.promisedIn, id, uid)
 			b.touchPool(id)
 		}
@@ -280,7 +287,10 @@ func (b *Book) applyPlacement(uid types.UID, p *Placement) bool {
 			link(b.promisedOn, node, uid)
 			b.touch(node)
 		}
-		for id := range placementPools(p.Spec) {
+		if pools := placementPools(p.Spec, byNumber); len(pools) > 0 {
+			b.countedIn[uid] = pools
+		}
+		for id := range placementPools(p.Spec, all) {
 			link(b.promisedIn, id, uid)
 			b.touchPool(id)
 		}
@@ -299,12 +309,20 @@ func placementNodes(s *v1alpha1.PlacementSpec) []string {
 	return names
 }
 
-// placementPools returns the pools of the devices that a promise names.
-func placementPools(s *v1alpha1.PlacementSpec) map[pool]struct{} {
+func all(*v1alpha1.PlacementRequest) bool { return true }
+
+func byNumber(r *v1alpha1.PlacementRequest) bool { return r.Claim == v1alpha1.ExtendedResourcesClaim }
+
+// placementPools returns the pools of the devices that some requests of a promise name.
+func placementPools(s *v1alpha1.PlacementSpec, of func(*v1alpha1.PlacementRequest) bool) map[pool]struct{} {
 	pools := map[pool]struct{}{}
 	for _, ps := range s.PodSets {
 		for _, n := range ps.Nodes {
-			for _, r := range n.Requests {
+			for i := range n.Requests {
+				r := &n.Requests[i]
+				if !of(r) {
+					continue
+				}
 				for _, name := range r.Devices {
 					if id, err := ParseDeviceID(name); err == nil {
 						pools[pool{id.Driver, id.Pool}] = struct{}{}
@@ -372,7 +390,7 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
 		}
-		for id := range placementPools(b.placements[p].Spec) {
+		for id := range placementPools(b.placements[p].Spec, all) {
 			b.touchPool(id)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 const devicesOfANode = 8
 
-// fleet holds objects as informers hold them: a pod and a claim for each device.
+// fleet holds objects as informers hold them: a pod and a claim for each device, of which every second takes memory of its node.
 type fleet struct {
 	nodes  []*corev1.Node
 	slices []*resourcev1.ResourceSlice
@@ -37,22 +37,25 @@ func fleetOf(nodes int) *fleet {
 				"type": {StringValue: ptr.To("gpu")}, "uuid": {StringValue: ptr.To(fmt.Sprintf("GPU-%d-%d", i, j))},
 				"resource.kubernetes.io/numaNode": {IntValue: ptr.To(int64(j / 4))},
 			}
+			if j%2 == 1 {
+				continue
+			}
 			slice.Spec.Devices[j].NodeAllocatableResourceMappings = map[corev1.ResourceName]resourcev1.NodeAllocatableResourceMapping{
 				"memory": {AllocationMultiplier: ptr.To(resource.MustParse("2Gi"))},
 			}
 		}
 		c.slices = append(c.slices, slice)
 		for j := range devicesOfANode {
-			c.load(fmt.Sprintf("job-%d-%d", i, j), name, slice.Spec.Devices[j].Name)
+			c.load(fmt.Sprintf("job-%d-%d", i, j), name, &slice.Spec.Devices[j])
 		}
 	}
 	return c
 }
 
-func (c *fleet) load(name, node, device string) {
+func (c *fleet) load(name, node string, device *resourcev1.Device) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{UID: types.UID("owner-" + name), Controller: ptr.To(true)}}},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+		Spec: corev1.PodSpec{NodeName: node, ResourceClaims: []corev1.PodResourceClaim{{Name: name + "-gpu"}}, Containers: []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("16Gi")},
 		}}}},
 	}
@@ -60,22 +63,27 @@ func (c *fleet) load(name, node, device string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID(name + "-claim")},
 		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 1}}}}},
 		Status: resourcev1.ResourceClaimStatus{
-			Allocation:  &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: device}}}},
+			Allocation:  &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: device.Name}}}},
 			ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}},
 		},
 	}
-	pod.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{
-		ResourceClaimName: claim.Name, Containers: []string{"main"}, Resources: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
-	}}
+	if device.NodeAllocatableResourceMappings != nil {
+		pod.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{
+			ResourceClaimName: claim.Name, Containers: []string{"main"}, Resources: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
+		}}
+	}
 	c.pods, c.claims = append(c.pods, pod), append(c.claims, claim)
 }
 
 func podSeen(p *corev1.Pod, version uint64) Observation {
-	return Observation{Ref: Ref{Kind: KindPod, UID: p.UID, ResourceVersion: version}, Pod: &Pod{
+	o := Observation{Ref: Ref{Kind: KindPod, UID: p.UID, ResourceVersion: version}, Pod: &Pod{
 		Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, Requests: RequestsOf(p, true), Owner: p.OwnerReferences[0].UID, PodSet: "main",
-		Claims: []string{p.Status.NodeAllocatableResourceClaimStatuses[0].ResourceClaimName}, Referring: []int{1},
-		Mapped: []ClaimStatus{{Claim: p.Status.NodeAllocatableResourceClaimStatuses[0].ResourceClaimName, Amounts: Amounts{"memory": 2 << 30}}},
+		Claims: []string{p.Spec.ResourceClaims[0].Name}, Referring: []int{1},
 	}}
+	for _, s := range p.Status.NodeAllocatableResourceClaimStatuses {
+		o.Pod.Mapped = append(o.Pod.Mapped, ClaimStatus{Claim: s.ResourceClaimName, Amounts: AmountsOf(s.Resources)})
+	}
+	return o
 }
 
 func claimSeen(c *resourcev1.ResourceClaim, version uint64, allocated bool) Observation {
@@ -237,5 +245,15 @@ func BenchmarkWithout(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Without(map[types.UID]bool{"w": true})
+	}
+}
+
+// BenchmarkDigest is a look at the whole book, as an export, verify and simulate take it.
+func BenchmarkDigest(b *testing.B) {
+	book, _, _, _ := fleetOf(5000).book(false)
+	s := book.Snapshot()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Digest()
 	}
 }

@@ -36,8 +36,9 @@ const tombstones = 4096
 type Book struct {
 	mu      sync.Mutex
 	version int64
-	seen    map[seenKey]uint64
-	graves  []seenKey
+	// seen holds the newest version of each object, by kind and uid.
+	seen   map[Kind]map[types.UID]uint64
+	graves []seenKey
 
 	nodes      map[types.UID]*Observation
 	nodeByName map[string]types.UID
@@ -59,14 +60,18 @@ type Book struct {
 	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
 	statuses   map[types.UID]*PodStatus
-	workloads  map[types.UID]*Workload
-	ownedBy    index[ownerKey]
-	placedFor  index[types.UID]
+	// countedIn are the pools of the devices that a Placement promises by number.
+	countedIn map[types.UID]map[pool]struct{}
+	workloads map[types.UID]*Workload
+	ownedBy   index[ownerKey]
+	placedFor index[types.UID]
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
 	// agents is what was seen of pods that no Workload made, by node: their history.
 	agents map[string]*agents
+	// amounts holds the requests that pods have, once each.
+	amounts map[string]Amounts
 	// memory holds pools as they were when they were last complete; lostOn and lostOf those of them, by node and by pool, that are not
 	// now.
 	memory map[lossKey]*remembered
@@ -102,7 +107,7 @@ type pool struct {
 // New returns an empty book at version 0.
 func New() *Book {
 	return &Book{
-		seen:       map[seenKey]uint64{},
+		seen:       map[Kind]map[types.UID]uint64{},
 		nodes:      map[types.UID]*Observation{},
 		nodeByName: map[string]types.UID{},
 		nodesNamed: index[string]{},
@@ -123,11 +128,13 @@ func New() *Book {
 		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
 		statuses:   map[types.UID]*PodStatus{},
+		countedIn:  map[types.UID]map[pool]struct{}{},
 		workloads:  map[types.UID]*Workload{},
 		ownedBy:    index[ownerKey]{},
 		placedFor:  index[types.UID]{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
+		amounts:    map[string]Amounts{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		lostOf:     map[pool]map[lossKey]struct{}{},
@@ -143,8 +150,13 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := seenKey{o.Ref.Kind, o.Ref.UID}
-	last, known := b.seen[key]
+	if b.seen[o.Ref.Kind] == nil {
+		b.seen[o.Ref.Kind] = map[types.UID]uint64{}
+	}
+	last, known := b.seen[o.Ref.Kind][o.Ref.UID]
 	switch {
+	case known && last == final && o.Ref.Deleted:
+		return Duplicate, false
 	case known && last == final:
 		return Stale, false
 	case o.Ref.Deleted:
@@ -154,7 +166,7 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	case known && o.Ref.ResourceVersion == last:
 		return Duplicate, false
 	default:
-		b.seen[key] = o.Ref.ResourceVersion
+		b.seen[o.Ref.Kind][o.Ref.UID] = o.Ref.ResourceVersion
 	}
 	var touched bool
 	switch o.Ref.Kind {
@@ -186,9 +198,9 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 
 // bury marks an object as deleted for good, and forgets the oldest grave when there are too many.
 func (b *Book) bury(key seenKey) {
-	b.seen[key] = final
+	b.seen[key.kind][key.uid] = final
 	if b.graves = append(b.graves, key); len(b.graves) > tombstones {
-		delete(b.seen, b.graves[0])
+		delete(b.seen[b.graves[0].kind], b.graves[0].uid)
 		b.graves = b.graves[1:]
 	}
 }

@@ -69,8 +69,9 @@ type Holder struct {
 	Freeing bool
 	// Until is when a holder that is freeing is no longer waited for; zero for no such time.
 	Until time.Time
-	// again says that its claim lists the device more than once.
-	again bool
+	// again says that its claim lists the device more than once, misnoted that what is noted beside its claim is not what the
+	// claim's spec names.
+	again, misnoted bool
 	// at is the node for whose pods it holds the device; empty where that is not known. bound says that its pod is on the
 	// node, whose requests hold what the device maps to.
 	at    string

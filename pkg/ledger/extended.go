@@ -80,6 +80,58 @@ type byCount struct {
 	taken map[DeviceID]bool
 }
 
+func (c *byCount) give(devices []DeviceID) {
+	for _, d := range devices {
+		c.taken[d] = true
+	}
+}
+
+// countedElsewhere returns the promises by count of another node, holder.at, where devices are among them that a node shares
+// with it.
+func (b *Book) countedElsewhere(holder Holder, podSet string, requests []v1alpha1.PlacementRequest, shared map[pool]struct{}) []byCount {
+	list := slices.DeleteFunc(countedOf(holder, requests), func(c byCount) bool {
+		return !slices.ContainsFunc(c.devices, func(d DeviceID) bool { _, ok := shared[pool{d.Driver, d.Pool}]; return ok })
+	})
+	if len(list) == 0 {
+		return nil
+	}
+	at := &Node{Name: holder.at}
+	if o := b.nodes[b.nodeByName[at.Name]]; o != nil {
+		if host := o.Node.Labels[corev1.LabelHostname]; b.nodesAt[host].len() == 1 {
+			at.Hostname = host
+		}
+	}
+	for uid, p := range b.podsOnNode(at) {
+		if w, managed := b.workloadOf(p.Namespace, p.Owner); managed && w == holder.Workload && p.PodSet == podSet && b.takesSlot(p, w) {
+			for i := range list {
+				list[i].give(b.allocatedTo(uid))
+			}
+		}
+	}
+	return list
+}
+
+// touchSlots marks the nodes that share devices with those where a pod may have taken a slot whose devices are held by number.
+func (b *Book) touchSlots(p *Pod) {
+	w, _ := b.workloadOf(p.Namespace, p.Owner)
+	for uid := range b.placedFor[w].all() {
+		for id := range b.countedIn[uid] {
+			if b.isWide(id) {
+				b.touchPool(id)
+			}
+		}
+	}
+}
+
+func (b *Book) isWide(id pool) bool {
+	for uid := range b.slicesOf[id].all() {
+		if b.slices[uid].wide() {
+			return true
+		}
+	}
+	return false
+}
+
 // promiseByCount records such promises. A pod that was given devices hands over as many of its podset's, whichever they
 // are; and where it was given another's, that one has what it gave up instead.
 func (b *Book) promiseByCount(promised map[DeviceID][]Holder, list []byCount) {

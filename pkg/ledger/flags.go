@@ -13,7 +13,7 @@ func (n *Node) Flags() []Flag {
 	if n.told != nil {
 		return n.told.flags
 	}
-	flags := slices.Concat(n.twice(), n.splits(), n.overdrawn(), n.impossible())
+	flags := slices.Concat(n.twice(), n.misnoted(), n.splits(), n.overdrawn(), n.impossible())
 	slices.SortFunc(flags, func(x, y Flag) int {
 		return cmp.Or(cmp.Compare(x.Reason, y.Reason), cmp.Compare(x.Object, y.Object), cmp.Compare(x.Message, y.Message))
 	})

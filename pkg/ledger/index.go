@@ -30,6 +30,11 @@ func (s uids) all() iter.Seq[types.UID] {
 	}
 }
 
+func (s uids) has(uid types.UID) bool {
+	_, more := s.more[uid]
+	return more || uid != "" && s.one == uid
+}
+
 func (s uids) len() int {
 	if s.one == "" {
 		return len(s.more)

@@ -38,20 +38,21 @@ func (b *Book) published(s *slice, at time.Time) {
 // regressed says whether a pool's newest generation was taken back while slices of an older one are left.
 func (b *Book) regressed(id lossKey, generation int64) bool { return b.highest[id] > generation }
 
-// complete returns the slices of a pool if all of its newest generation are there; nil otherwise.
+// complete returns the slices of a pool for one node, or those for several, if all of its newest generation are there; nil
+// otherwise.
 func (b *Book) complete(id lossKey) []*slice {
 	if id.node == "" {
 		list, whole := b.whole(id.pool)
 		if !whole || b.regressed(id, list[0].Spec.Pool.Generation) {
 			return nil
 		}
-		return list
+		return slices.DeleteFunc(list, func(s *slice) bool { return !s.wide() })
 	}
 	p := b.newest(id.pool, b.nodes[b.nodeByName[id.node]].Node)
 	if p == nil || p.State != PoolFresh || b.regressed(id, p.Generation) {
 		return nil
 	}
-	return p.list
+	return slices.DeleteFunc(slices.Clone(p.list), func(s *slice) bool { return s.wide() })
 }
 
 // remember keeps what a pool lists while it is complete, and notes when it ceased to be. What was lost counts since the

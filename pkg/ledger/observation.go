@@ -124,8 +124,10 @@ type Claim struct {
 	Spec *resourcev1.ResourceClaimSpec
 	// Pods are the pods that status.reservedFor names.
 	Pods []types.UID
-	// Promised holds the devices that a claim of ours is cut to; nil for others.
+	// Promised holds the devices that a claim of ours is cut to as is noted beside it; nil for others. Named is what its spec says
+	// of them, which counts where the two differ; nil where it says nothing, and once there is an allocation.
 	Promised []DeviceID
+	Named    []Naming
 	// Pod is the uid of the pod that owns it; empty for a claim that a user made.
 	Pod types.UID
 	// again are the devices that its allocation lists more than once; the book notes them.

@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,13 +22,16 @@ var properties = map[string]property{
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
 	"ReturnedUndoesWith":                  returnedUndoesWith,
 	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
+	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
 }
 
 func TestWorlds(t *testing.T) {
-	for name, p := range properties {
-		t.Run(name, func(t *testing.T) { always(t, p) })
+	for _, name := range propertyNames() {
+		t.Run(name, func(t *testing.T) { always(t, properties[name]) })
 	}
 }
+
+func propertyNames() []string { return slices.Sorted(maps.Keys(properties)) }
 
 // history is a world as it is seen, and as a process that starts at its end sees it.
 func history(t *rapid.T) (all, last []Observation) {
@@ -127,21 +132,17 @@ func zonesAddUpToTheirNode(t failer, w *world) {
 // nothingIsFreeTwice: what a claim has is held wherever it can be used from, by that claim, and every device is listed once.
 func nothingIsFreeTwice(t failer, w *world) {
 	s := bookOf(w.live()...).Snapshot()
-	holders := map[DeviceID]string{}
+	frees := map[DeviceID]bool{}
 	for _, n := range s.Nodes() {
 		for i := range n.Devices {
 			d := &n.Devices[i]
 			if i > 0 && compareDeviceIDs(n.Devices[i-1].ID, d.ID) >= 0 {
 				t.Fatalf("device %s is listed twice or out of order", d.ID)
 			}
-			held := fmt.Sprint(len(d.Holders))
-			for _, h := range d.Holders {
-				held += " " + string(h.Kind) + string(h.UID)
+			if free, known := frees[d.ID]; known && free != d.Free() {
+				t.Fatalf("device %s is free on one node and held on another:\n%s", d.ID, account(n))
 			}
-			if other, known := holders[d.ID]; known && other != held {
-				t.Fatalf("device %s is held by %s on node %s, by %s on another", d.ID, held, n.Name, other)
-			}
-			holders[d.ID] = held
+			frees[d.ID] = d.Free()
 			for _, o := range w.cold() {
 				if o.Claim != nil && o.Claim.has(d.ID) != heldBy(d, HolderClaim, o.Ref.UID) {
 					t.Fatalf("claim %s has device %s: %t, and holds it on node %s: %t", o.Ref.UID, d.ID, o.Claim.has(d.ID), n.Name, !o.Claim.has(d.ID))
@@ -167,7 +168,7 @@ func freeOnce(t failer, n *Node) {
 				continue
 			}
 			for _, pair := range [][2]*Device{{whole, part}, {part, whole}} {
-				if !pair[0].Free() && pair[1].Cover == "" {
+				if !pair[0].Free() && pair[1].Cover == "" && pair[1].Unusable == "" {
 					t.Fatalf("device %s is held, and %s of the same card can be given", pair[0].ID, pair[1].ID)
 				}
 			}
@@ -265,6 +266,26 @@ func aSnapshotStaysAsItWas(t failer, w *world) {
 			}
 			if i > 0 && shots[i-1].Node(n.Name) != n && shots[i-1].Version == s.Version {
 				t.Fatalf("node %s was worked out anew though nothing changed", n.Name)
+			}
+		}
+	}
+}
+
+// everyRuleTaintsWhatItSelects, on every node that may use the device, and nothing else.
+func everyRuleTaintsWhatItSelects(t failer, w *world) {
+	for _, n := range bookOf(w.live()...).Snapshot().Nodes() {
+		listed := n.Listed()
+		for i := range listed {
+			d := &listed[i]
+			want := len(d.Spec.Taints)
+			for _, o := range w.cold() {
+				if r := o.TaintRule; r != nil && !r.None && (r.Driver == "" || r.Driver == d.ID.Driver) && (r.Pool == "" || r.Pool == d.ID.Pool) &&
+					(r.Device == "" || r.Device == d.ID.Device) {
+					want++
+				}
+			}
+			if len(d.Taints) != want {
+				t.Fatalf("device %s on node %s has taints %v, want %d", d.ID, n.Name, d.Taints, want)
 			}
 		}
 	}

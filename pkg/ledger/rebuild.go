@@ -46,8 +46,13 @@ func (e *Export) Snapshot() (*Snapshot, error) {
 		}
 	}
 	for i := range e.Entries {
-		if l, ok := e.Entries[i].Line.(*RegressedLine); ok {
-			b.withhold(l)
+		switch l := e.Entries[i].Line.(type) {
+		case *RegressedLine:
+			b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolRegressed)
+		case *PoolLine:
+			if l.State == PoolImpossible {
+				b.withhold(l.Node, pool{l.Driver, l.Pool}, PoolImpossible)
+			}
 		}
 	}
 	b.join()
@@ -167,11 +172,11 @@ type told struct {
 }
 
 func (t *told) addCounter(l *CounterLine) error {
-	total, err := quantity(l.Total)
+	total, err := quantityOf(l.Total)
 	if err != nil {
 		return err
 	}
-	used, err := quantity(l.Used)
+	used, err := quantityOf(l.Used)
 	if err != nil {
 		return err
 	}
@@ -192,16 +197,16 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 	return nil
 }
 
-// withhold has a pool lend nothing for what it was before.
-func (b *rebuilt) withhold(l *RegressedLine) {
-	n := b.Node(l.Node)
+// withhold has a pool lend nothing, for what it was before or what it says.
+func (b *rebuilt) withhold(node string, p pool, state PoolState) {
+	n := b.Node(node)
 	if n == nil {
 		return
 	}
-	of := func(driver, pool string) bool { return driver == l.Driver && pool == l.Pool }
+	of := func(driver, name string) bool { return driver == p.driver && name == p.name }
 	for i := range n.Pools {
 		if of(n.Pools[i].Driver, n.Pools[i].Name) {
-			n.Pools[i].State = PoolRegressed
+			n.Pools[i].State = state
 		}
 	}
 	for i := range n.Devices {
@@ -275,7 +280,7 @@ func (l *MappingsLine) mappings() (*Mappings, error) {
 			if *text == "" {
 				continue
 			}
-			q, err := quantity(*text)
+			q, err := quantityOf(*text)
 			if err != nil {
 				return nil, err
 			}
@@ -292,7 +297,7 @@ func (l *HolderLine) holder() (Holder, error) {
 		Resource: l.Resource, Share: l.Share, Freeing: l.Freeing, Until: l.Until,
 	}
 	for name, text := range l.Consumed {
-		q, err := quantity(text)
+		q, err := quantityOf(text)
 		if err != nil {
 			return h, err
 		}

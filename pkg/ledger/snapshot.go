@@ -97,6 +97,8 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 			if d := n.device(id); d != nil {
 				lent(n, d, ps.Node)
 				wide = wide || d.Wide
+			} else {
+				wide = true // it may be one of another node
 			}
 		}
 		n.cover()
@@ -205,7 +207,7 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		}
 		return true
 	})
-	for _, list := range [][]Device{c.Devices, c.Lost, c.Elsewhere} {
+	for _, list := range [][]Device{c.Devices, c.Lost, c.Withheld, c.Elsewhere} {
 		for i := range list {
 			if d := &list[i]; slices.ContainsFunc(d.Holders, func(h Holder) bool { return theirs(&h) }) {
 				d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return theirs(&h) })
@@ -223,7 +225,7 @@ func (n *Node) has(use func(*Use) bool, holder func(*Holder) bool) bool {
 			return true
 		}
 	}
-	for _, list := range [3][]Device{n.Devices, n.Lost, n.Elsewhere} {
+	for _, list := range [4][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
 		for i := range list {
 			for j := range list[i].Holders {
 				if holder(&list[i].Holders[j]) {
@@ -290,9 +292,13 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// shared says that several promises have a device of it that allows one allocation.
+	shared bool
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises
+	// diverged is what Divergences returns.
+	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -349,6 +355,8 @@ const (
 	FlagListedTwice FlagReason = "ListedTwice"
 	// FlagHeldTwice: several claims have the same device, which allows but one.
 	FlagHeldTwice FlagReason = "HeldTwice"
+	// FlagMisnoted: what is noted beside a claim of ours is not what its spec names.
+	FlagMisnoted FlagReason = "Misnoted"
 	// FlagOverdrawn: a counter, a capacity or a resource is drawn on beyond its total.
 	FlagOverdrawn FlagReason = "Overdrawn"
 	// FlagImpossible: what a slice lists cannot be, and is kept out.
@@ -356,6 +364,9 @@ const (
 	// FlagQuirk: kube-scheduler counts something otherwise than it is.
 	FlagQuirk FlagReason = "Quirk"
 )
+
+// FlagReasons are all reasons, in order.
+var FlagReasons = []FlagReason{FlagHeldTwice, FlagImpossible, FlagListedTwice, FlagOverdrawn, FlagQuirk, FlagServedTwice}
 
 // Flag is something odd about a node.
 type Flag struct {
@@ -414,6 +425,7 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
+	c.Withheld = slices.Clone(n.Withheld)
 	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }

@@ -39,14 +39,10 @@ func (b *Book) view(name string) *Node {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
-			first := len(n.Devices)
-			n.Devices = b.devices(n.Devices, o.Node, p.list, promised, time.Time{})
-			if totals := totalsOf(p.list); totals.sets != nil {
-				totals.keepOut(n.Devices[first:])
-			}
+			n.Devices = append(n.Devices, b.listed(o.Node, p, promised)...)
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
-			n.Withheld = b.devices(n.Withheld, o.Node, p.list, promised, time.Time{})
+			n.Withheld = append(n.Withheld, b.listed(o.Node, p, promised)...)
 		case PoolIncomplete:
 			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
@@ -59,13 +55,34 @@ func (b *Book) view(name string) *Node {
 			n.Lost = b.devices(n.Lost, o.Node, m.slices, promised, m.lost)
 		}
 	}
-	for _, list := range [][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
+	n.Lost = latest(n.Lost)
+	for _, list := range [][]Device{n.Devices, n.Withheld, n.Elsewhere} {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
+	b.bySpec(n)
+	n.shared = n.promisedTwice()
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
+}
+
+// latest sorts devices that were lost; of several of one name, in slices that moved, it keeps the one that was lost last.
+func latest(lost []Device) []Device {
+	slices.SortFunc(lost, func(x, y Device) int {
+		return cmp.Or(compareDeviceIDs(x.ID, y.ID), y.Lost.Compare(x.Lost), cmp.Compare(x.Slice.Name, y.Slice.Name), cmp.Compare(x.Slice.UID, y.Slice.UID))
+	})
+	return slices.CompactFunc(lost, func(x, y Device) bool { return x.ID == y.ID })
+}
+
+// listed returns the devices that a complete pool lists for a node, those that draw on more than there is among them.
+func (b *Book) listed(n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	list := b.devices(nil, n, p.list, promised, time.Time{})
+	if totals := totalsOf(p.list); totals.sets != nil {
+		totals.keepOut(list)
+	}
+	return list
 }
 
 // devices appends the devices of slices that a node may use, with who holds them.
@@ -196,11 +213,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
 	for uid, p := range b.podsOnNode(n) {
 		w, managed := b.workloadOf(p.Namespace, p.Owner)
-		if managed {
-			if key := b.workloads[w].Key; key != nil && p.CreatedUnix >= key.ReservedAt.Unix() {
-				taken[slotKey{w, p.PodSet}]++
-				given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
-			}
+		if managed && b.takesSlot(p, w) {
+			taken[slotKey{w, p.PodSet}]++
+			given[slotKey{w, p.PodSet}] = append(given[slotKey{w, p.PodSet}], b.allocatedTo(uid))
 		}
 		freeing, until := b.freeing(p, w)
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
@@ -219,8 +234,8 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
-	wide := widePools(n)
-	for uid := range b.promisesFor(n, wide) {
+	pools := poolsOf(n)
+	for uid := range b.promisesFor(n) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
 		if w == nil || w.Key == nil || !SameKey(w.Key, p.Spec.Key) || p.Namespace != w.Namespace || p.Name != w.Name {
@@ -231,9 +246,8 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
 				if pn.Name != n.Name {
-					if len(wide) > 0 {
-						promise(promised, holder, pn.Requests, wide)
-					}
+					promise(promised, holder, pn.Requests, pools)
+					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
@@ -244,9 +258,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 						if len(devices) == 0 {
 							n.Unallocated++
 						}
-						for _, d := range devices {
-							c.taken[d] = true
-						}
+						c.give(devices)
 					}
 					counted = append(counted, c)
 				}
@@ -255,6 +267,12 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	b.promiseByCount(promised, counted)
 	return promised
+}
+
+// takesSlot says whether a pod has one of the slots of its Workload's promise.
+func (b *Book) takesSlot(p *Pod, workload types.UID) bool {
+	key := b.workloads[workload].Key
+	return key != nil && p.CreatedUnix >= key.ReservedAt.Unix()
 }
 
 // freeing says whether a pod is ending, and until when that is waited for: it has a deletionTimestamp, or its Workload has
@@ -270,35 +288,41 @@ func (b *Book) freeing(p *Pod, workload types.UID) (bool, time.Time) {
 	return w != nil && w.Key == nil, time.Time{}
 }
 
-// widePools returns the pools of a node that other nodes may use as well; nil for none.
-func widePools(n *Node) map[pool]struct{} {
-	var wide map[pool]struct{}
+// promisesFor returns the Placements that promise something on a node, or devices of its pools on others, each once.
+func (b *Book) promisesFor(n *Node) iter.Seq[types.UID] {
+	here := b.promisedOn[n.Name]
+	var more map[types.UID]struct{}
 	for i := range n.Pools {
-		if p := &n.Pools[i]; p.Wide {
-			if wide == nil {
-				wide = map[pool]struct{}{}
+		for uid := range b.promisedIn[pool{n.Pools[i].Driver, n.Pools[i].Name}].all() {
+			if here.has(uid) {
+				continue
 			}
-			wide[pool{p.Driver, p.Name}] = struct{}{}
+			if more == nil {
+				more = map[types.UID]struct{}{}
+			}
+			more[uid] = struct{}{}
 		}
 	}
-	return wide
+	if more == nil {
+		return here.all()
+	}
+	return func(yield func(types.UID) bool) {
+		for uid := range here.all() {
+			if !yield(uid) {
+				return
+			}
+		}
+		maps.Keys(more)(yield)
+	}
 }
 
-// promisesFor returns the Placements that promise something on a node, or devices of pools that it shares with others.
-func (b *Book) promisesFor(n *Node, wide map[pool]struct{}) iter.Seq[types.UID] {
-	if len(wide) == 0 {
-		return b.promisedOn[n.Name].all()
+// poolsOf returns the names of a node's pools.
+func poolsOf(n *Node) map[pool]struct{} {
+	out := make(map[pool]struct{}, len(n.Pools))
+	for i := range n.Pools {
+		out[pool{n.Pools[i].Driver, n.Pools[i].Name}] = struct{}{}
 	}
-	all := map[types.UID]struct{}{}
-	for uid := range b.promisedOn[n.Name].all() {
-		all[uid] = struct{}{}
-	}
-	for id := range wide {
-		for uid := range b.promisedIn[id].all() {
-			all[uid] = struct{}{}
-		}
-	}
-	return maps.Keys(all)
+	return out
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
@@ -342,9 +366,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 		hs = append(hs, b.shares(h, c, id)...)
 	}
 	hs = append(hs, promises...)
-	slices.SortFunc(hs, func(x, y Holder) int {
-		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID), cmp.Compare(x.Share, y.Share), cmp.Compare(x.at, y.at))
-	})
+	slices.SortFunc(hs, compareHolders)
 	return hs
 }
 
