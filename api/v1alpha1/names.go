@@ -90,6 +90,10 @@ const (
 	PlacementBound = "Bound"
 	// PlacementDiverged is true where what happened differs from what was promised.
 	PlacementDiverged = "Diverged"
+	// DivergedNotAsPromised: a pod has other devices, or another node, than it was promised.
+	DivergedNotAsPromised = "NotAsPromised"
+	// DivergedNotAsCounted: what the cluster says that a pod takes of its node is not what the ledger counts.
+	DivergedNotAsCounted = "NotAsCounted"
 )
 
 // ExtendedResourcesClaim stands in a Placement for the claim that kube-scheduler makes for a pod's extended resources,

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 )
 
-// add lets the manager run a controller. changes asks for rounds.
+// add lets the manager run a controller. changes, if there are any, ask it to look at everything.
 func add(mgr ctrl.Manager, c parts.Controller, changes chan event.GenericEvent) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named(c.Name).WithOptions(controller.Options{MaxConcurrentReconciles: c.Workers})
 	for _, w := range c.Watches {
@@ -23,7 +23,7 @@ func add(mgr ctrl.Manager, c parts.Controller, changes chan event.GenericEvent) 
 		}
 		b = b.Watches(w.Kind, handler.EnqueueRequestsFromMapFunc(w.Requests), options...)
 	}
-	if c.Name == parts.Round {
+	if changes != nil {
 		b = b.WatchesRawSource(source.Channel(changes, handler.EnqueueRequestsFromMapFunc(parts.Whole)))
 	}
 	if err := b.Complete(c.Reconciler); err != nil {

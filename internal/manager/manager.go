@@ -122,10 +122,10 @@ func index(ctx context.Context, mgr ctrl.Manager) error {
 
 // wire makes the parts and joins them.
 func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard) error {
-	changes := make(chan event.GenericEvent, 1)
+	rounds, checks := make(chan event.GenericEvent, 1), make(chan event.GenericEvent, 1)
 	p, err := configured(o.KueueConfiguration, parts.Environment{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("plimsoll"), Metrics: ctrlmetrics.Registry,
-		Clock: clock.RealClock{}, Heard: heard, Epoch: epoch(mgr.GetAPIReader(), o.Namespace), Changed: func() { wake(changes) },
+		Clock: clock.RealClock{}, Heard: heard, Epoch: epoch(mgr.GetAPIReader(), o.Namespace), Changed: func() { wake(rounds); wake(checks) },
 	})
 	if err != nil {
 		return err
@@ -139,12 +139,12 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard
 	if err := p.Quotas.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	for _, c := range p.Controllers() {
-		if err := add(mgr, c, changes); err != nil {
+	for _, c := range append(p.Controllers(), p.SelfChecker()) {
+		if err := add(mgr, c, map[string]chan event.GenericEvent{parts.Round: rounds, parts.SelfCheck: checks}[c.Name]); err != nil {
 			return err
 		}
 	}
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round, changes) })); err != nil {
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round, rounds) })); err != nil {
 		return fmt.Errorf("add what listens: %w", err)
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
@@ -171,7 +171,7 @@ func taintRules(mgr ctrl.Manager, observer *observe.Observer) error {
 	return nil
 }
 
-// wake asks for a round; one that is asked for already will do.
+// wake asks for a round or a check; one that is asked for already will do.
 func wake(changes chan event.GenericEvent) {
 	select {
 	case changes <- event.GenericEvent{Object: &resourcev1.ResourceSlice{}}:

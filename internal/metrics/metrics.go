@@ -24,8 +24,10 @@ type Metrics struct {
 	Overlaps prometheus.Counter
 	// Evictions counts Workloads that Plimsoll evicted, by reason.
 	Evictions *prometheus.CounterVec
-	// Divergences counts pods that got other devices or another node than promised.
-	Divergences prometheus.Counter
+	// Divergences counts differences between what the ledger counts, or a Placement promises, and what the cluster says, by kind.
+	Divergences *prometheus.CounterVec
+	// Differences is how many of them there are now, by kind; Flags how much else is odd about nodes, by reason.
+	Differences, Flags *prometheus.GaugeVec
 	// Offers counts what Kueue was let try, by outcome: Made; Nudged or Closed where Kueue did not take it.
 	Offers *prometheus.CounterVec
 	// Promises counts podsets with devices that were promised a place, by flavor.
@@ -67,8 +69,13 @@ func New(r prometheus.Registerer) *Metrics {
 			Name: "plimsoll_overlapping_promises_total", Help: "Promises that were withdrawn because another has the same device."}),
 		Evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_evictions_total", Help: "Workloads that Plimsoll evicted, by reason."}, []string{"reason"}),
-		Divergences: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "plimsoll_divergences_total", Help: "Pods that got other devices or another node than promised."}),
+		Divergences: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_divergences_total",
+			Help: "Differences found between what the ledger counts, or promised, and what the cluster says, by kind: Devices, Node, Listing, PodStatus, Accounts."}, []string{"kind"}),
+		Differences: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "plimsoll_ledger_differences", Help: "Differences between what the ledger counts, or promised, and what the cluster says, by kind."}, []string{"kind"}),
+		Flags: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "plimsoll_ledger_flags", Help: "What is odd about nodes, pools and devices and was settled by a rule, by reason."}, []string{"reason"}),
 		Offers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_offers_total", Help: "Flavors opened to Workloads for Kueue to take at once, by outcome: Made, Nudged, Closed."}, []string{"outcome"}),
 		Promises: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -87,6 +94,6 @@ func New(r prometheus.Registerer) *Metrics {
 			Name: "plimsoll_ledger_version", Help: "Version of the ledger, counted since the process started."}),
 	}
 	r.MustRegister(m.Decisions, m.Rounds, m.RoundSeconds, m.Observations, m.Releases, m.Replacements, m.Conflicts, m.Overlaps, m.Evictions,
-		m.Divergences, m.Offers, m.Promises, m.Fallbacks, m.WaitSeconds, m.Waiting, m.PriorityInverted, m.ManagedWorkloads, m.LedgerVersion)
+		m.Divergences, m.Differences, m.Flags, m.Offers, m.Promises, m.Fallbacks, m.WaitSeconds, m.Waiting, m.PriorityInverted, m.ManagedWorkloads, m.LedgerVersion)
 	return m
 }

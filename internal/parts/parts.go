@@ -21,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/internal/controller/policy"
 	"github.com/plimsoll-dev/plimsoll/internal/controller/release"
 	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
+	"github.com/plimsoll-dev/plimsoll/internal/controller/selfcheck"
 	"github.com/plimsoll-dev/plimsoll/internal/eviction"
 	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
@@ -59,7 +60,7 @@ type Environment struct {
 	Kueue *config.Configuration
 	// Nonce is where the nonces of evictions come from; nil for crypto/rand.
 	Nonce io.Reader
-	// Changed is called after an observation that can help somebody: a round is due.
+	// Changed is called after an observation that can help somebody: a round is due, and a self-check.
 	Changed func()
 }
 
@@ -71,6 +72,8 @@ type Parts struct {
 	Round    *round.Engine
 	Release  *release.Controller
 	Policy   *policy.Controller
+	// SelfCheck compares the book with what the cluster says; it decides nothing.
+	SelfCheck *selfcheck.Controller
 
 	client client.Client
 }
@@ -108,6 +111,9 @@ func New(e Environment) (*Parts, error) {
 		p.Round.Heard, p.Release.Heard = e.Heard.Oldest, e.Heard.Oldest
 	}
 	p.Policy = &policy.Controller{Client: e.Client, Policies: resolver, Matcher: matcher}
+	p.SelfCheck = &selfcheck.Controller{
+		Client: e.Client, Book: book, Store: store, Events: e.Events, Metrics: m, Clock: e.Clock, Synced: observer.Synced,
+	}
 	return p, nil
 }
 

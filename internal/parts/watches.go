@@ -24,6 +24,8 @@ const (
 	Round   = "round"
 	Release = "release"
 	Policy  = "policy"
+	// SelfCheck is not among Controllers.
+	SelfCheck = "self-check"
 )
 
 // releaseWorkers is how many pods are released side by side; each takes two writes one after the other.
@@ -78,6 +80,12 @@ func (p *Parts) Controllers() []Controller {
 		{Name: Release, Reconciler: p.Release, Workers: releaseWorkers, Watches: p.releaseWatches()},
 		{Name: Policy, Reconciler: p.Policy, Workers: 1, Watches: policyWatches()},
 	}
+}
+
+// SelfChecker returns the part that compares the book with the cluster, which only has a meaning where there is one. It is due
+// when Environment.Changed is called, and watches nothing by itself.
+func (p *Parts) SelfChecker() Controller {
+	return Controller{Name: SelfCheck, Reconciler: p.SelfCheck, Workers: 1}
 }
 
 func (p *Parts) roundWatches() []Watch {

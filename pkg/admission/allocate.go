@@ -155,7 +155,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	held := n.drawing(b, offer)
 	results, err := d.call(bounded, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: n.offered(b, offer), Held: held, Claims: claims})
 	switch {
-	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
+	case bounded.ended(), ctx.Err() != nil:
 		return nil, undecided
 	case err != nil, len(results) != len(claims):
 		return nil, no
@@ -235,7 +235,7 @@ type Allocation struct {
 func (d *Decider) Allocate(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
 	bounded := &stepping{Context: ctx}
 	results, err := d.call(bounded, of)
-	if err != nil && bounded.steps.Load() > maxAllocatorSteps {
+	if err != nil && bounded.ended() {
 		return nil, nil
 	}
 	return results, err
@@ -243,15 +243,19 @@ func (d *Decider) Allocate(ctx context.Context, of Allocation) ([]resourcev1.All
 
 var errSteps = errors.New("too many steps")
 
-// stepping is a context that ends after maxAllocatorSteps looks at it; the allocator takes one at each step.
+// stepping is a context that ends after maxAllocatorSteps looks at it, or as many more; the allocator takes one at each step.
 type stepping struct {
 	context.Context
 	steps atomic.Int64
+	more  int64
 }
+
+// ended says that the steps are used up.
+func (s *stepping) ended() bool { return s.steps.Load() > maxAllocatorSteps+s.more }
 
 // Err ends the context when the steps are used up.
 func (s *stepping) Err() error {
-	if s.steps.Add(1) > maxAllocatorSteps {
+	if s.steps.Add(1) > maxAllocatorSteps+s.more {
 		return errSteps
 	}
 	return s.Context.Err()

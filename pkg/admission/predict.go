@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -47,7 +49,8 @@ type Prediction struct {
 // and tolerations, the node's resources, its claims and what they map to. Ports, volumes, and affinity and spreading between
 // pods are not looked at. What is promised or released counts as what is allocated does, but for devices that are held for the
 // pod's own claims; to leave out what else is held for the pod itself is the caller's part. Where kube-scheduler gives up the pod
-// on all nodes over something on one of them, that shows on that node alone. Safe for concurrent use.
+// on all nodes over something on one of them, that shows on that node alone. Where devices map to the node's own resources as
+// Kubernetes 1.37 has it, they count as there. Safe for concurrent use.
 func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, p *Incoming) Prediction {
 	n := s.Node(node)
 	if n == nil {
@@ -58,10 +61,10 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 		return forgets
 	}
 	knows, _ := d.predict(ctx, s, n, p, true)
-	if forgets.Fits == knows.Fits {
+	if forgets.Fits == knows.Fits && maps.Equal(forgets.Mapped, knows.Mapped) && apiequality.Semantic.DeepEqual(forgets.Allocations, knows.Allocations) {
 		return forgets
 	}
-	if forgets.Fits {
+	if !knows.Fits {
 		forgets = knows
 	}
 	forgets.Unsure, forgets.Quirk = true, strings.TrimPrefix(forgets.Quirk+"; "+doubt, "; ")
@@ -75,7 +78,7 @@ func (d *Decider) predict(ctx context.Context, s *ledger.Snapshot, n *ledger.Nod
 		decider: d, s: s, n: n, in: p, pod: p.Pod, knows: knows,
 		requests: resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}),
 	}
-	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.map136, f.bind}
+	steps := []func(context.Context) *refusal{f.gather, f.ready, f.place, f.room, f.extend, f.usable, f.allocate, f.footing, f.bind}
 	for _, step := range steps {
 		if no := step(ctx); no != nil {
 			return Prediction{Reason: no.reason, Message: no.message, Quirk: f.quirk(), Unsure: f.unsure}, f.doubt

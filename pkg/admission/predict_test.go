@@ -281,15 +281,23 @@ func TestPredictIsOfTheAccounts(t *testing.T) {
 	})
 }
 
+// TestPredictSearchIsBounded: where the allocator's search takes too long, counting may tell; otherwise nothing is said.
 func TestPredictSearchIsBounded(t *testing.T) {
-	w := alone("h100:20", func(_ *corev1.Node, s *resourcev1.ResourceSlice) {
+	draws := sliceOf(func(s *resourcev1.ResourceSlice) {
+		s.Spec.Pool.ResourceSliceCount = 2
 		for i := range s.Spec.Devices {
-			s.Spec.Devices[i].Attributes["odd"] = resourcev1.DeviceAttribute{BoolValue: ptr.To(i%2 == 1)}
+			s.Spec.Devices[i].ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: "card", Counters: map[string]resourcev1.Counter{"slices": {Value: resource.MustParse("1")}}}}
 		}
 	})
-	in := asks("cpu=1").claim("a", claiming(exactly("gpu", 10))).claim("b", claiming(exactly("gpu", 11)))
-	p := w.predict(t, in)
-	if p.Fits || !p.Unsure || p.Reason != v1alpha1.ReasonUndecided || !strings.Contains(p.Quirk, "ten seconds") {
+	w := alone("h100:24", draws)
+	w.see(ledger.KindSlice, "counters", func(o *ledger.Observation) {
+		o.Slice = &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "counters", UID: "counters"}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: ptr.To("n"), Pool: resourcev1.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 2},
+			SharedCounters: []resourcev1.CounterSet{{Name: "card", Counters: map[string]resourcev1.Counter{"slices": {Value: resource.MustParse("10")}}}},
+		}}
+	})
+	in := asks("cpu=1").claim("a", claiming(exactly("gpu", 11)))
+	if p := w.predict(t, in); p.Fits || !p.Unsure || p.Reason != v1alpha1.ReasonUndecided || !strings.Contains(p.Quirk, "ten seconds") {
 		t.Errorf("%+v", p)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -297,6 +305,67 @@ func TestPredictSearchIsBounded(t *testing.T) {
 	d := &Decider{Matcher: flavors.NewMatcher()}
 	if p := d.Predict(ctx, w.book.Snapshot(), "n", &Incoming{Pod: in.pod, Claims: in.claims}); p.Fits || !p.Unsure {
 		t.Errorf("an ended search came to %+v", p)
+	}
+}
+
+// TestHopeless: what counting alone tells.
+func TestHopeless(t *testing.T) {
+	shared := sliceOf(func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].AllowMultipleAllocations = ptr.To(true) })
+	bad := sliceOf(func(s *resourcev1.ResourceSlice) {
+		s.Spec.Devices[0].Taints = []resourcev1.DeviceTaint{{Key: "bad", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+	})
+	all := func(models string) *incoming {
+		return asks().claim("a", claiming(exactly("gpu", 1, is("model", models)))).with("a", everyOne)
+	}
+	few := func(counts ...int64) *incoming {
+		in := asks()
+		for i, n := range counts {
+			in.claim(fmt.Sprint(i), claiming(exactly("gpu", n)))
+		}
+		return in
+	}
+	many := asks()
+	for i := range 9 {
+		many.claim(fmt.Sprint(i), claiming(either("gpu", "h100:1", "a100:1")))
+	}
+	for name, tc := range map[string]struct {
+		world *world
+		pod   *incoming
+		want  bool
+	}{
+		"as many as there are":                            {alone("h100:3"), few(1, 2), false},
+		"more than there are":                             {alone("h100:3"), few(2, 2), true},
+		"more than are free":                              {alone("h100:3").held("n", false, false, 0), few(1, 2), true},
+		"more than are healthy":                           {alone("h100:3", bad), few(1, 2), true},
+		"a shared device for several requests":            {alone("h100:1", shared), few(1, 1, 1), false},
+		"a shared device once for each":                   {alone("h100:1", shared), few(2), true},
+		"all of what another has some of":                 {alone("h100:2").held("n", false, false, 0), all("h100"), true},
+		"all of one kind beside some of another":          {alone("h100:2,a100:2"), all("h100").claim("b", claiming(exactly("gpu", 2))), false},
+		"all of one kind beside more than is left":        {alone("h100:2,a100:2"), all("h100").claim("b", claiming(exactly("gpu", 3))), true},
+		"the second alternative":                          {alone("h100:1,a100:2"), asks().claim("a", claiming(either("gpu", "h100:2", "a100:2"))), false},
+		"no alternative":                                  {alone("h100:1,a100:2"), asks().claim("a", claiming(either("gpu", "h100:2", "a100:3"))), true},
+		"an alternative that another claim needs":         {alone("h100:1,a100:1"), asks().claim("a", claiming(either("gpu", "h100:1", "a100:1"))).claim("b", claiming(exactly("gpu", 2))), true},
+		"administrators take nothing":                     {alone("h100:1"), few(5).with("0", func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true) }), false},
+		"more choices than are counted":                   {alone("h100:1"), many, false},
+		"a selector that fails is the allocator's to say": {alone("h100:1"), asks().claim("a", claiming(exactly("gpu", 3, is("other", "x")))), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tc.world.book.Snapshot()
+			f := &foresight{decider: &Decider{Matcher: flavors.NewMatcher()}, s: s, n: s.Node("n"), in: &Incoming{Pod: tc.pod.pod, Claims: tc.pod.claims}, pod: tc.pod.pod}
+			if no := f.gather(context.Background()); no != nil {
+				t.Fatal(no)
+			}
+			var claims []*resourcev1.ResourceClaim
+			for _, c := range f.claims {
+				claims = append(claims, c.ResourceClaim)
+			}
+			if got := f.hopeless(claims); got != tc.want {
+				t.Errorf("hopeless: %t", got)
+			}
+			if p := tc.world.predict(t, tc.pod); tc.want && p.Fits {
+				t.Errorf("it fits: %v", p.devices())
+			}
+		})
 	}
 }
 

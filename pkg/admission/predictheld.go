@@ -29,15 +29,17 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	if len(open) == 0 {
 		return nil
 	}
-	bounded := &stepping{Context: ctx}
+	bounded := &stepping{Context: ctx, more: 9 * maxAllocatorSteps}
 	results, err := f.decider.call(bounded, Allocation{
 		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
 	})
 	switch {
-	case bounded.steps.Load() > maxAllocatorSteps, ctx.Err() != nil:
+	case ctx.Err() == nil && bounded.ended() && f.hopeless(claims):
+		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
+	case ctx.Err() != nil, bounded.ended():
 		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
 		f.unsure = true
-		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, maxAllocatorSteps)
+		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, bounded.steps.Load())
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
 	case err != nil:
@@ -94,7 +96,7 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 		p := &f.n.Pools[i]
 		seen[pool{p.Driver, p.Name}] = true
 		for _, s := range p.Every {
-			out = append(out, withTaints(s, ruled))
+			out = append(out, withTaints(workable(s), ruled))
 		}
 	}
 	if slices.ContainsFunc(claims, wantsAll) {
@@ -103,7 +105,9 @@ func (f *foresight) visible(claims []*resourcev1.ResourceClaim) []*resourcev1.Re
 				p := &n.Pools[i]
 				if id := (pool{p.Driver, p.Name}); !seen[id] && slices.ContainsFunc(p.Every, func(s *resourcev1.ResourceSlice) bool { return len(s.Spec.SharedCounters) > 0 }) {
 					seen[id] = true
-					out = append(out, p.Every...)
+					for _, s := range p.Every {
+						out = append(out, workable(s))
+					}
 				}
 			}
 		}
@@ -122,6 +126,17 @@ func wantsAll(c *resourcev1.ResourceClaim) bool {
 				return s.AllocationMode == resourcev1.DeviceAllocationModeAll
 			})
 	})
+}
+
+// workable returns a slice without the devices that the allocator would not survive; the slice itself where there are none.
+func workable(s *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
+	breaks := func(d resourcev1.Device) bool { return !ledger.Workable(&d) }
+	if !slices.ContainsFunc(s.Spec.Devices, breaks) {
+		return s
+	}
+	out := &resourcev1.ResourceSlice{ObjectMeta: s.ObjectMeta, Spec: s.Spec}
+	out.Spec.Devices = slices.DeleteFunc(slices.Clone(s.Spec.Devices), breaks)
+	return out
 }
 
 // withTaints returns a slice with more taints in its devices; the slice itself where there are none.

@@ -193,11 +193,7 @@ func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult
 			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s maps resources of node %s, and no container refers to it", c.name, f.n.Name), nil
 		}
 		statuses = append(statuses, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name, Containers: references, Resources: list})
-		for name, q := range list {
-			sum := total[name]
-			sum.Add(q)
-			total[name] = sum
-		}
+		add(total, list)
 	}
 	if len(statuses) == 0 {
 		return nil, nil
@@ -244,7 +240,7 @@ func (f *foresight) demand(statuses []corev1.NodeAllocatableResourceClaimStatus)
 		huge := strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		plain := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 		if (huge || plain && v > 0) && v > f.n.Free[name] {
-			f.odd("kube-scheduler 1.36 tries no other devices of a node where those that it chose map to more than is left")
+			f.odd("kube-scheduler tries no other devices of a node where those that it chose map to more than is left")
 			return f.insufficient(name, v)
 		}
 	}

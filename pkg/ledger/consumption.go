@@ -88,6 +88,17 @@ func Takes(d *resourcev1.Device, used, more Consumption) bool {
 	return true
 }
 
+// Workable says that what a request consumes of a device can be worked out, whatever it asks for. kube-scheduler does not survive
+// a device of which it cannot; the API server lets none in.
+func Workable(d *resourcev1.Device) bool {
+	for _, c := range d.Capacity {
+		if !sound(c.RequestPolicy) {
+			return false
+		}
+	}
+	return true
+}
+
 // sound says that a policy can be worked with: a step counts from a minimum, and is not zero.
 func sound(p *resourcev1.CapacityRequestPolicy) bool {
 	return p == nil || p.ValidRange == nil || p.ValidRange.Step == nil || p.ValidRange.Min != nil && p.ValidRange.Step.Value() > 0

@@ -22,6 +22,7 @@ var properties = map[string]property{
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
 	"ReturnedUndoesWith":                  returnedUndoesWith,
 	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
+	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
 }
 
 func TestWorlds(t *testing.T) {
@@ -265,6 +266,26 @@ func aSnapshotStaysAsItWas(t failer, w *world) {
 			}
 			if i > 0 && shots[i-1].Node(n.Name) != n && shots[i-1].Version == s.Version {
 				t.Fatalf("node %s was worked out anew though nothing changed", n.Name)
+			}
+		}
+	}
+}
+
+// everyRuleTaintsWhatItSelects, on every node that may use the device, and nothing else.
+func everyRuleTaintsWhatItSelects(t failer, w *world) {
+	for _, n := range bookOf(w.live()...).Snapshot().Nodes() {
+		listed := n.Listed()
+		for i := range listed {
+			d := &listed[i]
+			want := len(d.Spec.Taints)
+			for _, o := range w.cold() {
+				if r := o.TaintRule; r != nil && !r.None && (r.Driver == "" || r.Driver == d.ID.Driver) && (r.Pool == "" || r.Pool == d.ID.Pool) &&
+					(r.Device == "" || r.Device == d.ID.Device) {
+					want++
+				}
+			}
+			if len(d.Taints) != want {
+				t.Fatalf("device %s on node %s has taints %v, want %d", d.ID, n.Name, d.Taints, want)
 			}
 		}
 	}

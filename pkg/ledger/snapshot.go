@@ -207,7 +207,7 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		}
 		return true
 	})
-	for _, list := range [][]Device{c.Devices, c.Lost, c.Elsewhere} {
+	for _, list := range [][]Device{c.Devices, c.Lost, c.Withheld, c.Elsewhere} {
 		for i := range list {
 			if d := &list[i]; slices.ContainsFunc(d.Holders, func(h Holder) bool { return theirs(&h) }) {
 				d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return theirs(&h) })
@@ -225,7 +225,7 @@ func (n *Node) has(use func(*Use) bool, holder func(*Holder) bool) bool {
 			return true
 		}
 	}
-	for _, list := range [3][]Device{n.Devices, n.Lost, n.Elsewhere} {
+	for _, list := range [4][]Device{n.Devices, n.Lost, n.Withheld, n.Elsewhere} {
 		for i := range list {
 			for j := range list[i].Holders {
 				if holder(&list[i].Holders[j]) {
@@ -297,6 +297,8 @@ type Node struct {
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises
+	// diverged is what Divergences returns.
+	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.
@@ -363,6 +365,9 @@ const (
 	FlagQuirk FlagReason = "Quirk"
 )
 
+// FlagReasons are all reasons, in order.
+var FlagReasons = []FlagReason{FlagHeldTwice, FlagImpossible, FlagListedTwice, FlagOverdrawn, FlagQuirk, FlagServedTwice}
+
 // Flag is something odd about a node.
 type Flag struct {
 	Reason FlagReason
@@ -420,6 +425,7 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.Free, c.Managed, c.Uses = n.Free.Clone(), n.Managed.Clone(), slices.Clone(n.Uses)
 	c.Devices, c.Lost, c.Elsewhere = slices.Clone(n.Devices), slices.Clone(n.Lost), slices.Clone(n.Elsewhere)
+	c.Withheld = slices.Clone(n.Withheld)
 	c.Mapped, c.guises = n.Mapped.Clone(), &guises{}
 	return &c
 }

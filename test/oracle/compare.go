@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/test/oracle/world"
 )
 
@@ -19,6 +21,8 @@ type Result struct {
 	Scheduler, Predicted world.Answer
 	// Disagreement says what they do not agree on; empty where they agree.
 	Disagreement string
+	// GaveUp says that the search for devices took admission too many steps; it can take any allocator ages.
+	GaveUp bool
 }
 
 // Compare asks both sides about worlds, at the same time, and yields what they answered, in order. An error is the oracle's
@@ -53,6 +57,7 @@ func Compare(ctx context.Context, worlds iter.Seq[*world.World]) iter.Seq2[Resul
 			if r.Predicted, err = p.Predict(ctx, w); err == nil {
 				r.Scheduler, err = s.Answer()
 			}
+			r.GaveUp = strings.HasPrefix(r.Predicted.Why, string(v1alpha1.ReasonUndecided)+":")
 			r.Disagreement = disagreement(&r)
 			if err != nil {
 				err = errors.Join(err, s.Close())
@@ -74,6 +79,8 @@ func Compare(ctx context.Context, worlds iter.Seq[*world.World]) iter.Seq2[Resul
 func disagreement(r *Result) string {
 	s, p := &r.Scheduler, &r.Predicted
 	switch {
+	case r.GaveUp:
+		return ""
 	case p.Unsure && !unsure(r.World):
 		return "the prediction is unsure, and there is no reason to be: " + p.Quirk
 	case p.Unsure && !p.Fits:

@@ -3,9 +3,11 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -27,7 +29,9 @@ func NewPredictor() *Predictor { return &Predictor{&admission.Decider{Matcher: f
 // Predict answers what admission says of the world's pod, on a book that was given all of its objects.
 func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, error) {
 	book := ledger.New()
-	for _, o := range w.Objects() {
+	objects := w.Objects()
+	rand.New(rand.NewPCG(uint64(len(objects)), 1)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+	for _, o := range objects {
 		observation, ok := observe.Of(o, false)
 		if !ok {
 			return world.Answer{}, fmt.Errorf("the book does not take %T %s", o, o.GetName())
@@ -47,6 +51,11 @@ func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, 
 			if c.Name == *name {
 				incoming.Claims[use.Name], names[use.Name] = c, c.Name
 			}
+		}
+	}
+	for _, c := range w.Claims {
+		if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.IsControlledBy(c, w.Pod) {
+			incoming.Claims["earlier, for extended resources"] = c
 		}
 	}
 	prediction := p.decider.Predict(ctx, book.Snapshot(), w.Node, incoming)

@@ -132,15 +132,15 @@ func (c *Controller) compare(ctx context.Context, p *corev1.Pod) error {
 			continue
 		}
 		if claim.Labels[v1alpha1.OwnedLabel] != "true" { // every claim of a managed pod was marked when the gate went
-			return c.diverged(ctx, p, fmt.Sprintf("pod %s got %s by claim %s, which is not the one that it was promised: someone else wrote it",
+			return c.diverged(ctx, p, ledger.DivergedDevices, fmt.Sprintf("pod %s got %s by claim %s, which is not the one that it was promised: someone else wrote it",
 				p.Name, strings.Join(allocated(claim), ", "), claim.Name))
 		}
 		promised, got := names(observe.Devices(claim)), allocated(claim)
 		if !slices.Equal(promised, got) {
-			return c.diverged(ctx, p, fmt.Sprintf("pod %s was promised %s and got %s", p.Name, strings.Join(promised, ", "), strings.Join(got, ", ")))
+			return c.diverged(ctx, p, ledger.DivergedDevices, fmt.Sprintf("pod %s was promised %s and got %s", p.Name, strings.Join(promised, ", "), strings.Join(got, ", ")))
 		}
 		if node := slotNode(claim); node != "" && node != p.Spec.NodeName {
-			return c.diverged(ctx, p, fmt.Sprintf("pod %s was promised node %s and got %s", p.Name, node, p.Spec.NodeName))
+			return c.diverged(ctx, p, ledger.DivergedNode, fmt.Sprintf("pod %s was promised node %s and got %s", p.Name, node, p.Spec.NodeName))
 		}
 	}
 	return nil
@@ -174,18 +174,18 @@ func slotNode(c *resourcev1.ResourceClaim) string {
 }
 
 // diverged says once, as condition, metric and event, that what happened differs from what was promised.
-func (c *Controller) diverged(ctx context.Context, p *corev1.Pod, message string) error {
+func (c *Controller) diverged(ctx context.Context, p *corev1.Pod, kind ledger.DivergenceKind, message string) error {
 	if c.since.told(client.ObjectKeyFromObject(p), message) {
 		return nil
 	}
-	c.Metrics.Divergences.Inc()
+	c.Metrics.Divergences.WithLabelValues(string(kind)).Inc()
 	c.Events.Eventf(p, nil, corev1.EventTypeWarning, v1alpha1.PlacementDiverged, "Compare", "%s", message)
 	wl, err := c.workloadOf(ctx, p)
 	if err != nil || wl == nil {
 		return err
 	}
 	return c.Store.UpdateStatus(ctx, client.ObjectKeyFromObject(wl), func(s *v1alpha1.PlacementStatus) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: v1alpha1.PlacementDiverged, Status: metav1.ConditionTrue, Reason: "NotAsPromised", Message: message})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: v1alpha1.PlacementDiverged, Status: metav1.ConditionTrue, Reason: v1alpha1.DivergedNotAsPromised, Message: message})
 	})
 }
 

@@ -48,16 +48,26 @@ func selector(expression string) resourcev1.DeviceSelector {
 	return resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}
 }
 
-// makeHolders allocates some of the devices, to pods on the target and elsewhere, and puts pods on the target.
+// makeHolders puts pods on the nodes, and allocates some of the devices to them and to others.
 func (m *maker) makeHolders() {
-	pods := m.IntN(5)
-	for i := range pods {
+	for i := range m.IntN(6) {
 		p := m.makeUser(fmt.Sprintf("there-%d", i))
 		p.Spec.NodeName = m.target.Name
-		if m.chance(15) {
+		switch {
+		case m.chance(15):
 			p.DeletionTimestamp = &metav1.Time{Time: metav1.Unix(1_800_001_000, 0).Time}
 			p.Finalizers = []string{"example.com/slow"}
 			p.DeletionGracePeriodSeconds = ptr.To(int64(30))
+		case m.chance(8):
+			p.Status.Phase = pick(m, corev1.PodSucceeded, corev1.PodFailed)
+		case m.chance(12):
+			p.Spec.NodeName = m.other.Name
+		}
+		if m.has(resized, 60) {
+			m.resize(p)
+		}
+		if m.has(extended, 20) && len(m.extendedNames) > 0 {
+			m.extend(p)
 		}
 		m.w.Pods = append(m.w.Pods, p)
 	}
@@ -125,7 +135,7 @@ func (m *maker) result(l *listed, request string) resourcev1.DeviceRequestAlloca
 	r := resourcev1.DeviceRequestAllocationResult{Request: request, Driver: l.driver.name, Pool: l.pool, Device: l.spec.Name}
 	if multi(l.spec) {
 		r.ShareID = ptr.To(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", m.IntN(1<<30))))
-		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{memory: pick(m, quantity("1Gi"), quantity("2Gi"), quantity("5Gi"))}
+		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{memory: pick(m, quantity("1Gi"), quantity("2Gi"), quantity("5Gi"), quantity("5Gi"))}
 	}
 	return r
 }

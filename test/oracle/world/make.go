@@ -37,6 +37,8 @@ const (
 	avoided     theme = "nodes with taints, cordons, and pods that choose nodes"
 	unreferred  theme = "claims that no container refers to"
 	huge        theme = "hugepages"
+	resized     theme = "pods that were resized in place"
+	amiss       theme = "claims that are missing, going or not the pod's"
 )
 
 // likelihood of each theme, in percent. The order is part of what a seed means.
@@ -46,7 +48,7 @@ var likelihood = []struct {
 }{
 	{mapped, 55}, {multiple, 25}, {counters, 20}, {tainted, 15}, {rules, 10}, {wide, 20}, {binding, 8}, {twins, 6},
 	{extended, 20}, {oddPools, 12}, {prioritized, 20}, {everything, 12}, {constrained, 20}, {admin, 10}, {allocated, 15},
-	{podLevel, 15}, {avoided, 15}, {unreferred, 6}, {huge, 30},
+	{podLevel, 15}, {avoided, 15}, {unreferred, 6}, {huge, 30}, {resized, 10}, {amiss, 5},
 }
 
 // maker makes one world.

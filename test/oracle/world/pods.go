@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -158,6 +159,39 @@ func (m *maker) spread(p *corev1.Pod, r corev1.ResourceName, n int64, sidecar in
 	}
 }
 
+// resize gives a pod's containers other resources than they have now, or had.
+func (m *maker) resize(p *corev1.Pod) {
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		status := corev1.ContainerStatus{Name: c.Name}
+		had := func() corev1.ResourceList {
+			list := c.Resources.Requests.DeepCopy()
+			for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				if q, ok := list[r]; ok {
+					list[r] = quantityOf(r, q.MilliValue()*int64(m.between(1, 8))/4/pick[int64](m, 1, 2)/map[bool]int64{true: 1, false: 1000}[r == corev1.ResourceCPU])
+				}
+			}
+			return list
+		}
+		if m.chance(80) {
+			status.Resources = &corev1.ResourceRequirements{Requests: had()}
+		}
+		if m.chance(70) {
+			status.AllocatedResources = had()
+		}
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+	}
+	if m.chance(30) {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: pick(m, corev1.PodReasonInfeasible, corev1.PodReasonDeferred),
+		}}
+	}
+	if p.Spec.Resources != nil && m.chance(50) {
+		p.Status.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: quantity("250m")}}
+		p.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceCPU: quantity("300m")}
+	}
+}
+
 // makePod makes the pod that is asked about: it asks for about as much as is left.
 func (m *maker) makePod() {
 	p := m.shape("pod", m.border())
@@ -166,6 +200,9 @@ func (m *maker) makePod() {
 	}
 	if m.themes[extended] && len(m.extendedNames) > 0 && m.chance(70) {
 		m.extend(p)
+	}
+	if m.has(extended, 4) {
+		m.leave(p)
 	}
 	terms := onNode(m.target)
 	if m.themes[avoided] {
@@ -185,12 +222,22 @@ func (m *maker) makeUse(p *corev1.Pod, i int) {
 	if m.chance(60) || c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0 {
 		return
 	}
+	if m.has(amiss, 50) {
+		c.DeletionTimestamp = &metav1.Time{Time: metav1.Unix(1_800_001_000, 0).Time}
+		c.Finalizers = []string{resourcev1.Finalizer}
+	}
 	use := &p.Spec.ResourceClaims[len(p.Spec.ResourceClaims)-1]
 	use.ResourceClaimName, use.ResourceClaimTemplateName = nil, ptr.To("template")
 	status := corev1.PodResourceClaimStatus{Name: use.Name, ResourceClaimName: &c.Name}
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)}}
-	if m.chance(3) {
+	if m.has(amiss, 30) {
 		c.OwnerReferences[0].UID = "other" // a claim of an earlier pod of that name
+	}
+	if m.has(amiss, 30) {
+		status.ResourceClaimName = nil // it needs none
+	}
+	if m.has(amiss, 20) {
+		return // it has none yet
 	}
 	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, status)
 }
@@ -208,6 +255,15 @@ func (m *maker) extend(p *corev1.Pod) {
 	}
 }
 
+// leave leaves behind the claim for extended resources of an earlier attempt.
+func (m *maker) leave(p *corev1.Pod) {
+	c := &resourcev1.ResourceClaim{ObjectMeta: m.spaced("claim", "earlier")}
+	c.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)}}
+	c.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "container-0-request-0", Exactly: exactly(m.drivers[0].name[:3], 1)}}
+	m.w.Claims = append(m.w.Claims, c)
+}
+
 // border returns what is about as much as is left on the target.
 func (m *maker) border() wants {
 	out := wants{}
@@ -217,6 +273,9 @@ func (m *maker) border() wants {
 			continue
 		}
 		for _, p := range m.w.Pods {
+			if p.Spec.NodeName != m.target.Name || p.Status.Phase != "" {
+				continue
+			}
 			used := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
 				UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true, UseDRANodeAllocatableResourceClaimStatus: true,
 			})[r]

@@ -1,0 +1,148 @@
+package admission
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
+)
+
+// maxChoices bounds how many choices among alternatives are counted.
+const maxChoices = 256
+
+// hopeless says that the node has too few devices for the claims, whatever else they ask for: by counting, where the
+// allocator's search takes too long. False says nothing.
+func (f *foresight) hopeless(claims []*resourcev1.ResourceClaim) bool {
+	state := held(f.n, f.own)
+	var requests [][]counts
+	ways := 1
+	for _, c := range claims {
+		for i := range c.Spec.Devices.Requests {
+			options, ok := f.options(&c.Spec.Devices.Requests[i], &state)
+			if !ok {
+				return false
+			}
+			if options != nil {
+				requests = append(requests, options)
+				ways = min(ways*len(options), maxChoices+1)
+			}
+		}
+	}
+	if ways > maxChoices {
+		return false
+	}
+	at := make([]int, len(requests))
+	for range ways {
+		chosen := make([]counts, len(requests))
+		for i, options := range requests {
+			chosen[i] = options[at[i]]
+		}
+		if enough(chosen) {
+			return false
+		}
+		for i := range at {
+			if at[i]++; at[i] < len(requests[i]) {
+				break
+			}
+			at[i] = 0
+		}
+	}
+	return true
+}
+
+// counts is what one request takes at least: so many of some devices.
+type counts struct {
+	need int
+	of   []*ledger.Device
+}
+
+// enough says whether each can have as many devices as it needs. A device that allows several allocations is enough for any
+// number of requests, though but once for each.
+func enough(chosen []counts) bool {
+	group := map[ledger.DeviceID]int{}
+	groups := 0
+	of := make([][]int, len(chosen))
+	for i := range chosen {
+		for _, d := range chosen[i].of {
+			g, known := group[d.ID]
+			if !known || d.Multiple() {
+				g = groups
+				group[d.ID] = g
+				groups++
+			}
+			of[i] = append(of[i], g)
+		}
+	}
+	sizes, demands := make([]int, groups), make([]demand, len(chosen))
+	for g := range sizes {
+		sizes[g] = 1
+	}
+	for i := range chosen {
+		demands[i] = demand{need: chosen[i].need, of: make([]bool, groups)}
+		for _, g := range of[i] {
+			demands[i].of[g] = true
+		}
+	}
+	_, ok := satisfy(sizes, demands)
+	return ok
+}
+
+// options are what a request takes at least by each of its alternatives; nil for nothing that counts. It is false where that
+// cannot be told.
+func (f *foresight) options(r *resourcev1.DeviceRequest, state *structured.AllocatedState) ([]counts, bool) {
+	if e := r.Exactly; e != nil {
+		if ptr.Deref(e.AdminAccess, false) {
+			return nil, true
+		}
+		c, ok := f.count(e, state)
+		return []counts{c}, ok
+	}
+	var out []counts
+	for i := range r.FirstAvailable {
+		s := &r.FirstAvailable[i]
+		c, ok := f.count(&resourcev1.ExactDeviceRequest{
+			DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode, Count: s.Count, Tolerations: s.Tolerations, Capacity: s.Capacity,
+		}, state)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, c)
+	}
+	return out, true
+}
+
+func (f *foresight) count(r *resourcev1.ExactDeviceRequest, state *structured.AllocatedState) (counts, bool) {
+	expressions := ClassSelectors(f.s.DeviceClass(r.DeviceClassName))
+	for _, s := range r.Selectors {
+		if s.CEL == nil {
+			return counts{}, false
+		}
+		expressions = append(expressions, s.CEL.Expression)
+	}
+	all := r.AllocationMode == resourcev1.DeviceAllocationModeAll
+	c := counts{need: int(min(r.Count, resourcev1.AllocationResultsMaxSize+1))}
+	if all {
+		c.need = 0
+	}
+	for _, list := range [][]ledger.Device{f.n.Devices, f.n.Withheld} {
+		for i := range list {
+			d := &list[i]
+			ok, err := f.decider.Matcher.Matches(d.ID.Driver, d.Spec, expressions...)
+			if err != nil {
+				return counts{}, false
+			}
+			if !ok {
+				continue
+			}
+			if all && !d.Multiple() && r.Capacity == nil {
+				c.need++
+			}
+			plain := ledger.Device{Taints: d.Taints}
+			if !state.AllocatedDevices.Has(structured.MakeDeviceID(d.ID.Driver, d.ID.Pool, d.ID.Device)) && tainted(r.Tolerations, &plain) == nil {
+				c.of = append(c.of, d)
+			}
+		}
+	}
+	return c, true
+}
