@@ -221,6 +221,12 @@ func TestDevices(t *testing.T) {
 				s.Spec.Pool.Generation, s.Spec.Pool.ResourceSliceCount = 3, 2
 			}), claims(claim("c", request("gpu", 1)))),
 		},
+		"of slices that do not agree on how many there are the first that is seen counts": {
+			world: with(lists("gpu", device("a")), lists("gpu", device("b")), last(func(s *resourcev1.ResourceSlice) {
+				s.Spec.Pool.ResourceSliceCount = 2
+			}), claims(claim("c", request("gpu", 1)))),
+			chance: true,
+		},
 		"a rule without selector taints all devices": {
 			world: with(lists("gpu", device("a")), claims(claim("c", request("gpu", 1))), changed(func(w *world.World) {
 				r := &resourcev1beta2.DeviceTaintRule{ObjectMeta: meta("rule")}

@@ -1,5 +1,5 @@
 // Package planted is a test of the tests: accounting rules of pkg/ledger that are broken on purpose, each of which the property
-// tests, and most of which the comparison with kube-scheduler, must notice.
+// tests, and most of which the comparison with kube-scheduler in test/oracle, must notice.
 package planted
 
 import (
@@ -27,7 +27,6 @@ var Faults = []Fault{
 		Name: "devices draw on no counters", Test: "TestWorlds/NothingIsDrawnOnBeyondItsTotal",
 		File: "pkg/ledger/totals.go",
 		From: "list[j].Used.Add(c.Value)", To: "_, _ = j, c",
-		Scheduler: true,
 	},
 	{
 		Name: "what shares of a device take is forgotten", Test: "TestWorlds/NothingIsFreeTwice",
@@ -39,6 +38,20 @@ var Faults = []Fault{
 		Name: "taint rules taint nothing", Test: "TestWorlds/EveryRuleTaintsWhatItSelects",
 		File: "pkg/ledger/view.go",
 		From: "all = append(all, r.Taint)", To: "_ = r",
+		Scheduler: true,
+	},
+	{
+		Name: "a pod that is ending has given back what it asked for", Test: "TestWhatEndsIsWaitedForAMinutePastItsGrace",
+		File: "pkg/ledger/view.go",
+		From: "n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)",
+		To:   "if !p.Terminating { n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed) }",
+
+		Scheduler: true,
+	},
+	{
+		Name: "of several devices of a claim that map the last alone counts", Test: "TestMappedBy",
+		File: "pkg/ledger/mapping.go",
+		From: "\t\tsum.Add(q)\n", To: "\t\tsum = q\n",
 		Scheduler: true,
 	},
 	{
