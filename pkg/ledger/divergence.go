@@ -66,7 +66,12 @@ func (b *Book) diverge(n *Node) {
 		p := b.pods[uid]
 		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
 		if st := b.statuses[uid]; st != nil {
-			c.statuses = slices.Concat(p.Mapped, st.Claims)
+			c.statuses = slices.Clone(p.Mapped)
+			for i := range st.Claims {
+				if !p.maps(st.Claims[i].Claim) { // else it was told by either reading of the status
+					c.statuses = append(c.statuses, st.Claims[i])
+				}
+			}
 		}
 		c.compare()
 	}
@@ -142,11 +147,11 @@ func (c *comparison) compare() {
 // promiseOf returns the Placement by which a pod of a Workload has its place; nil for none.
 func (b *Book) promiseOf(workload types.UID, p *Pod) *Placement {
 	w := b.workloads[workload]
-	if w == nil || w.Key == nil || p.CreatedUnix < w.Key.ReservedAt.Unix() {
+	if w == nil || !b.takesSlot(p, workload) {
 		return nil
 	}
 	for _, uid := range slices.Sorted(b.placedFor[workload].all()) {
-		if placed := b.placements[uid]; SameKey(placed.Spec.Key, w.Key) {
+		if placed := b.placements[uid]; SameKey(placed.Spec.Key, w.Key) && placed.Namespace == w.Namespace && placed.Name == w.Name {
 			return placed
 		}
 	}

@@ -44,6 +44,7 @@ type present struct {
 	Kind string `json:"kind"`
 }
 
+// History is false.
 func (present) History() bool { return false }
 
 // past is what all lines about the past have in common.
@@ -51,6 +52,7 @@ type past struct {
 	Kind string `json:"kind"`
 }
 
+// History is true.
 func (past) History() bool { return true }
 
 // ClassLine is a DeviceClass.
@@ -157,7 +159,7 @@ func (p *devicePlace) id() DeviceID {
 
 func (p *devicePlace) key(kind string) string { return kind + " " + p.Node + " " + p.id().String() }
 
-// DeviceLine is a device of a pool that lends.
+// DeviceLine is a device of a complete pool.
 type DeviceLine struct {
 	present
 	devicePlace
@@ -221,7 +223,7 @@ type HolderLine struct {
 	Until     time.Time         `json:"until,omitzero"`
 }
 
-// ShownLine is a device of a pool that does not lend.
+// ShownLine is a device of a pool that is not complete, or cannot be.
 type ShownLine struct {
 	present
 	devicePlace
@@ -337,11 +339,13 @@ func (l *LostLine) Key() string { return l.key(lineLost) + " of " + l.Slice }
 type GoneLine struct {
 	past
 	agentState
+	// Order is its place among those that are gone, the oldest first.
+	Order int       `json:"order"`
 	Since time.Time `json:"since,omitzero"`
 }
 
 // Key returns the name of what the line is about.
-func (l *GoneLine) Key() string { return l.key(lineGone) }
+func (l *GoneLine) Key() string { return fmt.Sprintf("%s %d", l.key(lineGone), l.Order) }
 
 // DepartedLine is a node that was deleted.
 type DepartedLine struct {

@@ -172,11 +172,11 @@ type told struct {
 }
 
 func (t *told) addCounter(l *CounterLine) error {
-	total, err := readQuantity(l.Total)
+	total, err := quantityOf(l.Total)
 	if err != nil {
 		return err
 	}
-	used, err := readQuantity(l.Used)
+	used, err := quantityOf(l.Used)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 	return nil
 }
 
-// withhold has a pool lend nothing for what it was before.
+// withhold has a pool lend nothing, for what it was before or what it says.
 func (b *rebuilt) withhold(node string, p pool, state PoolState) {
 	n := b.Node(node)
 	if n == nil {
@@ -280,7 +280,7 @@ func (l *MappingsLine) mappings() (*Mappings, error) {
 			if *text == "" {
 				continue
 			}
-			q, err := readQuantity(*text)
+			q, err := quantityOf(*text)
 			if err != nil {
 				return nil, err
 			}
@@ -297,7 +297,7 @@ func (l *HolderLine) holder() (Holder, error) {
 		Resource: l.Resource, Share: l.Share, Freeing: l.Freeing, Until: l.Until,
 	}
 	for name, text := range l.Consumed {
-		q, err := readQuantity(text)
+		q, err := quantityOf(text)
 		if err != nil {
 			return h, err
 		}

@@ -60,6 +60,7 @@ func (b *Book) view(name string) *Node {
 		slices.SortStableFunc(list, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	}
 	b.bySpec(n)
+	n.shared = n.promisedTwice()
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
 	b.diverge(n)

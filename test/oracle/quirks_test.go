@@ -243,6 +243,18 @@ func TestDevices(t *testing.T) {
 			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", resourcev1.ResourceClaimReservedForMaxSize-1))),
 			fits:  true,
 		},
+		"a claim that the pod has by two names is never bound": {
+			world: with(lists("gpu", device("a"), device("b")), claims(claim("c", request("gpu", 1))), again),
+		},
+		"nor is one that is allocated already": {
+			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), again),
+		},
+		"one that it was bound to before is": {
+			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), again, changed(func(w *world.World) {
+				w.Claims[0].Status.ReservedFor[0].UID = w.Pod.UID
+			})),
+			fits: true,
+		},
 		"a device with binding conditions takes the pod once they are met": {
 			world: with(lists("gpu", device("a", func(d *resourcev1.Device) {
 				d.BindingConditions, d.BindingFailureConditions = []string{"example.com/attached"}, []string{"example.com/failed"}
@@ -255,6 +267,11 @@ func TestDevices(t *testing.T) {
 			})),
 		},
 	})
+}
+
+// again lets the pod use its claim by a second name.
+func again(w *world.World) {
+	w.Pod.Spec.ResourceClaims = append(w.Pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "again", ResourceClaimName: &w.Claims[0].Name})
 }
 
 func TestExtendedResources(t *testing.T) {

@@ -73,6 +73,7 @@ func TestOnTheWay(t *testing.T) {
 		{"strict-fifo", 12 * time.Second, "head", "DevicesInUse; h100 Busy DevicesInUse"},
 		{"strict-fifo", 12 * time.Second, "small", "BehindQueueHead"},
 		{"taint-cleared", 6 * time.Second, "four", "DevicesUnhealthy; h100 Blocked DevicesUnhealthy"},
+		{"taint-rule", 6 * time.Second, "four", "DevicesUnhealthy; h100 Blocked DevicesUnhealthy"},
 		{"template-later", 4 * time.Second, "early", "ClaimTemplateNotFound"},
 		{"toleration", 10 * time.Second, "second", "DevicesInUse; h100 Busy DevicesInUse NodeUnavailable"},
 		{"two-podsets", 12 * time.Second, "mpi-1", "DevicesInUse; h100 Busy DevicesInUse GangShort"},

@@ -135,7 +135,7 @@ func (m *maker) result(l *listed, request string) resourcev1.DeviceRequestAlloca
 	r := resourcev1.DeviceRequestAllocationResult{Request: request, Driver: l.driver.name, Pool: l.pool, Device: l.spec.Name}
 	if multi(l.spec) {
 		r.ShareID = ptr.To(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", m.IntN(1<<30))))
-		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{memory: pick(m, quantity("1Gi"), quantity("2Gi"), quantity("5Gi"))}
+		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{memory: pick(m, quantity("1Gi"), quantity("2Gi"), quantity("5Gi"), quantity("5Gi"))}
 	}
 	return r
 }
