@@ -15,13 +15,11 @@ func TestPlanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	if len(planted.Faults) < 3 {
+		t.Errorf("%d rules are broken, want three at least", len(planted.Faults))
+	}
 	for i := range planted.Faults {
 		f := &planted.Faults[i]
-		if !f.Scheduler {
-			continue
-		}
-		found++
 		t.Run(f.Name, func(t *testing.T) {
 			overlay, err := f.Overlay(root, t.TempDir())
 			if err != nil {
@@ -33,8 +31,5 @@ func TestPlanted(t *testing.T) {
 			}
 			t.Logf("%s", out)
 		})
-	}
-	if found < 3 {
-		t.Errorf("%d rules were broken", found)
 	}
 }
