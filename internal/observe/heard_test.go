@@ -57,7 +57,9 @@ func listen(t *testing.T) *listening {
 }
 
 // at sets the clock to so many seconds after noon.
-func (l *listening) at(seconds int) { l.clock.SetTime(heardNoon.Add(time.Duration(seconds) * time.Second)) }
+func (l *listening) at(seconds int) {
+	l.clock.SetTime(heardNoon.Add(time.Duration(seconds) * time.Second))
+}
 
 // heard expects that anything came last so many seconds after noon.
 func (l *listening) heard(seconds int) {

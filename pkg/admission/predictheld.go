@@ -64,12 +64,11 @@ func (f *foresight) search(ctx context.Context, claims []*resourcev1.ResourceCla
 
 // searchIn has the allocator look through slices.
 func (f *foresight) searchIn(ctx context.Context, claims []*resourcev1.ResourceClaim, in []*resourcev1.ResourceSlice) ([]resourcev1.AllocationResult, *refusal) {
-	bounded := &stepping{Context: ctx, more: 9 * maxAllocatorSteps}
-	results, err := f.decider.call(bounded, Allocation{
-		Classes: f.s.Classes(), Node: f.n.Object, Slices: in, Held: held(f.n, f.own), Claims: claims,
-	})
+	bounded := &stepping{Context: ctx, more: 4 * maxAllocatorSteps}
+	of := Allocation{Classes: f.s.Classes(), Node: f.n.Object, Slices: in, Held: held(f.n, f.own), Claims: claims}
+	results, err := f.decider.call(bounded, of)
 	switch {
-	case ctx.Err() == nil && bounded.ended() && f.hopeless(claims):
+	case ctx.Err() == nil && bounded.ended() && (f.hopeless(claims) || f.alone(ctx, of)):
 		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
 	case ctx.Err() != nil, bounded.ended():
 		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")

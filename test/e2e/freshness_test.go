@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,16 +43,6 @@ func (c *cluster) findDrivers(ctx context.Context, graceSeconds int32) {
 		s.Drivers = []v1alpha1.PolicyDriver{{
 			Name: gpuDriver, PodNamespace: driverNamespace, PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "dra-driver"}}}}
 	})
-}
-
-// onlyOn leaves one H100 node that is not cordoned, until the spec has run.
-func (c *cluster) onlyOn(ctx context.Context, node string) {
-	GinkgoHelper()
-	for _, other := range []string{"h100-0", "h100-1", "h100-2", "h100-3", "mixed-0"} {
-		if other != node {
-			c.cordonNode(ctx, other)
-		}
-	}
 }
 
 // sliceOf returns a node's slice as the sample cluster has it, and puts it back when the spec has run.
@@ -142,12 +133,13 @@ var _ = Describe("A driver whose pods the policy finds", Ordered, ContinueOnFail
 var _ = Describe("A pool", Ordered, ContinueOnFailure, func() {
 	const node = "h100-0"
 	var c *cluster
-	j := job{namespace: teamA, name: "eight", gpus: 8, product: "H100"}
+	j := job{namespace: teamA, name: "eight", gpus: 8, product: "H100", change: func(j *batchv1.Job) {
+		j.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	}}
 	BeforeAll(func(ctx context.Context) { c = startCluster(ctx) })
 	BeforeEach(func(ctx context.Context) {
 		DeferCleanup(func(ctx context.Context) { c.expectFree(ctx) })
 		c.withPolicy(ctx, func(s *v1alpha1.DevicePolicySpec) { s.Freshness.LossGraceSeconds = ptr.To[int32](2) })
-		c.onlyOn(ctx, node)
 	})
 
 	It("starts again at generation 1 after it was at 7 and had no slice", func(ctx context.Context) {
