@@ -85,9 +85,13 @@ func (m *maker) makeDrivers() {
 
 // breakSlice makes what a slice lists impossible in the light of the others of its pool.
 func (m *maker) breakSlice() {
+	if len(m.w.Slices) == 0 {
+		return
+	}
 	s := pick(m, m.w.Slices...)
+	miscounted := max(1, s.Spec.Pool.ResourceSliceCount+int64(m.between(-1, 1)))
 	if len(s.Spec.Devices) == 0 {
-		s.Spec.Pool.ResourceSliceCount += int64(m.between(-1, 1))
+		s.Spec.Pool.ResourceSliceCount = miscounted
 		return
 	}
 	d := &s.Spec.Devices[m.IntN(len(s.Spec.Devices))]
@@ -108,7 +112,7 @@ func (m *maker) breakSlice() {
 			d.ConsumesCounters[0].Counters = map[string]resourcev1.Counter{"unknown": {Value: quantity("1")}}
 		}
 	case 3:
-		s.Spec.Pool.ResourceSliceCount = max(1, s.Spec.Pool.ResourceSliceCount+int64(m.between(-1, 1)))
+		s.Spec.Pool.ResourceSliceCount = miscounted
 	}
 }
 
