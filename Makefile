@@ -34,6 +34,11 @@ redecide: ## Measures on the lab how fast a device that comes free is given to w
 	@PLIMSOLL_MEASURE=1 go test ./test/e2e -count=1 -timeout=30m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
 		-ginkgo.focus='A device that comes free|whatever is cordoned and tainted on the way'
 
+.PHONY: quiet
+quiet: ## Leaves the lab alone for ten minutes, in which nothing may turn stale and nothing be decided or written; no part of CI, which has two.
+	@PLIMSOLL_QUIET=10m go test ./test/e2e -count=1 -timeout=40m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
+		-ginkgo.focus='are heard while nothing happens'
+
 .PHONY: simulate-day
 simulate-day: ## Simulates a busy day of 1,000 nodes and 5,000 Jobs again and again, holds the bytes against each other, and says what it took.
 	@go run ./test/performance/day/cmd/day -check

@@ -14,25 +14,26 @@ import (
 )
 
 // columns is how many of a table's last columns are numbers, which stand to the right.
-const columns = 7
+const columns = 8
 
 // Words tells a status on a screen.
 func (s *Status) Words(now time.Time) string {
 	var b strings.Builder
 	b.WriteString(s.title(now) + "\n\n")
-	t := table{{"POLICY", "FLAVOR", "NODES", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE"}}
+	t := table{{"POLICY", "FLAVOR", "NODES", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "FLAGS"}}
 	for _, f := range s.Flavors {
-		t = append(t, append([]string{name(f.Policy), name(f.Flavor), strconv.Itoa(f.Nodes)}, f.figures()...))
+		t = append(t, append([]string{name(f.Policy), name(f.Flavor), strconv.Itoa(f.Nodes)}, f.figures(f.Flags)...))
 	}
-	t.write(&b)
-	if len(s.Flavors) == 0 {
+	if len(s.Flavors) > 0 {
+		t.write(&b)
+	} else {
 		b.WriteString("There is no DevicePolicy, and no device.\n")
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteString("\n")
-		t = table{{"NODE", "POLICY", "FLAVOR", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE"}}
+		t = table{{"NODE", "POLICY", "FLAVOR", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "FLAGS"}}
 		for _, n := range s.Nodes {
-			t = append(t, append([]string{n.Node, name(n.Policy), name(n.Flavor)}, n.figures()...))
+			t = append(t, append([]string{n.Node, name(n.Policy), name(n.Flavor)}, n.figures(len(n.Flags))...))
 		}
 		t.write(&b)
 		s.why(&b)
@@ -42,7 +43,7 @@ func (s *Status) Words(now time.Time) string {
 		flags += f.Flags
 	}
 	if flags > 0 && len(s.Nodes) == 0 {
-		b.WriteString("\nSomething is odd about some nodes: --nodes says what.\n")
+		b.WriteString("\nFlags are what is odd about nodes: --nodes says what.\n")
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(&b, "Note: %s\n", report.Printable(n))
@@ -88,9 +89,9 @@ func (s *Status) why(b *strings.Builder) {
 	}
 }
 
-func (c *Counts) figures() []string {
+func (c *Counts) figures(flags int) []string {
 	var out []string
-	for _, n := range []int64{c.Total, c.Free, c.Held, c.Reserved, c.Unhealthy, c.Stale} {
+	for _, n := range []int64{c.Total, c.Free, c.Held, c.Reserved, c.Unhealthy, c.Stale, int64(flags)} {
 		out = append(out, strconv.FormatInt(n, 10))
 	}
 	return out

@@ -26,7 +26,6 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/controller/round"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/internal/parts"
 	"github.com/plimsoll-dev/plimsoll/internal/webhook"
@@ -144,7 +143,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard
 			return err
 		}
 	}
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round, rounds) })); err != nil {
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round.Turned, rounds) })); err != nil {
 		return fmt.Errorf("add what listens: %w", err)
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
@@ -183,9 +182,9 @@ func wake(changes chan event.GenericEvent) {
 const listenEvery = time.Second
 
 // listen asks for a round whenever the accounts turned stale or fresh by themselves.
-func listen(ctx context.Context, e *round.Engine, changes chan event.GenericEvent) error {
+func listen(ctx context.Context, turned func() bool, changes chan event.GenericEvent) error {
 	wait.UntilWithContext(ctx, func(context.Context) {
-		if e.Turned() {
+		if turned() {
 			wake(changes)
 		}
 	}, listenEvery)

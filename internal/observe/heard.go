@@ -154,6 +154,8 @@ func (n *noted) Stop() {
 	})
 }
 
+// pass hands the events on until the watch is over. Once nobody reads them they are dropped: whoever writes them must not be
+// left waiting.
 func (n *noted) pass(e *ear) {
 	defer close(n.events)
 	for event := range n.of.ResultChan() {
@@ -163,7 +165,6 @@ func (n *noted) pass(e *ear) {
 		select {
 		case n.events <- event:
 		case <-n.done:
-			return
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -158,6 +159,7 @@ func TestDevicesOfAClaim(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "c", ResourceVersion: "1"},
 		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r"}}}},
 	}
+	own := cmpopts.IgnoreUnexported(ledger.Claim{}) // the book's
 	of := func() *ledger.Claim {
 		o, ok := Of(c, false)
 		if !ok || o.Claim == nil {
@@ -165,7 +167,7 @@ func TestDevicesOfAClaim(t *testing.T) {
 		}
 		return o.Claim
 	}
-	if diff := cmp.Diff(&ledger.Claim{Namespace: "ns", Name: "c", Spec: &c.Spec}, of()); diff != "" {
+	if diff := cmp.Diff(&ledger.Claim{Namespace: "ns", Name: "c", Spec: &c.Spec}, of(), own); diff != "" {
 		t.Errorf("without an allocation (-want +got)\n%s", diff)
 	}
 	c.Status = resourcev1.ResourceClaimStatus{
@@ -182,7 +184,7 @@ func TestDevicesOfAClaim(t *testing.T) {
 			Device: ledger.DeviceID{Driver: "d", Pool: "p", Device: "part"}, ID: "s", Consumed: ledger.Consumption{"memory": resource.MustParse("10Gi")},
 		}},
 	}
-	if diff := cmp.Diff(want, of()); diff != "" {
+	if diff := cmp.Diff(want, of(), own); diff != "" {
 		t.Errorf("allocated (-want +got)\n%s", diff)
 	}
 	c.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{admin}

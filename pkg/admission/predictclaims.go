@@ -149,12 +149,16 @@ func (f *foresight) shareable(c *podClaim) *refusal {
 
 // bind is what stops kube-scheduler after it has chosen the node.
 func (f *foresight) bind(context.Context) *refusal {
-	for _, c := range f.claims {
+	for i, c := range f.claims {
+		reserved := !c.extended && resourceclaim.IsReservedForPod(f.pod, c.ResourceClaim, false)
 		switch {
+		case !reserved && slices.ContainsFunc(f.claims[:i], func(o *podClaim) bool { return o.UID == c.UID }):
+			f.odd("kube-scheduler 1.36 writes a claim once for each name that a pod has for it, and fails over what it wrote itself")
+			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s is ResourceClaim %s, which the pod has by another name as well: it is never bound", c.name, c.Name)
 		case c.extended && c.result != nil && len(c.Spec.Devices.Requests) == 0:
 			f.odd("kube-scheduler 1.36 makes a claim for the extended resources of a pod that has claims of its own even where a device plugin serves them all, and fails to bind the pod over the claim being empty")
 			return refuse(v1alpha1.ReasonClaimUnsupported, "node %s: a device plugin serves the pod's extended resources, which a DeviceClass serves as well, and the pod has claims besides: it is never bound there", f.n.Name)
-		case !c.extended && len(c.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize && !resourceclaim.IsReservedForPod(f.pod, c.ResourceClaim, false):
+		case !c.extended && !reserved && len(c.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize:
 			f.odd("kube-scheduler finds only when it binds the pod that a claim has as many consumers as it may")
 			return refuse(v1alpha1.ReasonDevicesInUse, "claim %s has %d consumers already", c.name, len(c.Status.ReservedFor))
 		case c.result != nil:

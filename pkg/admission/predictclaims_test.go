@@ -69,20 +69,29 @@ func TestPredictClaims(t *testing.T) {
 		"a node selector of no kind": {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", func(c *resourcev1.ResourceClaim) {
 			c.Status.Allocation.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Operator = "?"
 		}), no: unsupported, says: "node selector"},
-		"one that is allocated, one that is not": {world: alone("h100:2").held("n", false, false, 0), pod: one().given("a", "gpu-0").claim("b", gpu), given: map[string]string{"b": "gpu-1"}},
-		"255 consumers":                          {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(255))},
-		"256 consumers":                          {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(256)), no: v1alpha1.ReasonDevicesInUse, says: "256 consumers", quirk: "only when it binds"},
-		"256 consumers of which the pod is one":  {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(255, "pod"))},
-		"administrators see what others have":    {world: alone("h100:1").held("n", false, false, 0), pod: one().with("a", func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true) }), given: map[string]string{"a": "gpu-0"}},
-		"all devices":                            {world: alone("h100:2"), pod: one().with("a", everyOne), given: map[string]string{"a": "gpu-0 gpu-1"}},
-		"all devices, one of which another has":  {world: alone("h100:2").held("n", false, false, 0), pod: one().with("a", everyOne), no: devices},
-		"one that waits for its devices":         {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding()), quirk: "not bound yet (Attached)"},
-		"one whose devices are bound":            {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding("Attached"))},
-		"one whose devices failed to be bound":   {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding("Attached", "Failed")), no: v1alpha1.ReasonDevicesUnhealthy, says: "Failed"},
+		"one that is allocated, one that is not":       {world: alone("h100:2").held("n", false, false, 0), pod: one().given("a", "gpu-0").claim("b", gpu), given: map[string]string{"b": "gpu-1"}},
+		"255 consumers":                                {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(255))},
+		"256 consumers":                                {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(256)), no: v1alpha1.ReasonDevicesInUse, says: "256 consumers", quirk: "only when it binds"},
+		"256 consumers of which the pod is one":        {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", consumers(255, "pod"))},
+		"one under two names":                          {world: alone("h100:2"), pod: one().also("b", "a"), no: unsupported, says: "by another name as well", quirk: "what it wrote itself"},
+		"one under two names that the pod has already": {world: alone("h100:1"), pod: one().given("a", "gpu-0").also("b", "a").with("a", consumers(0, "pod"))},
+		"administrators see what others have":          {world: alone("h100:1").held("n", false, false, 0), pod: one().with("a", func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true) }), given: map[string]string{"a": "gpu-0"}},
+		"all devices":                                  {world: alone("h100:2"), pod: one().with("a", everyOne), given: map[string]string{"a": "gpu-0 gpu-1"}},
+		"all devices, one of which another has":        {world: alone("h100:2").held("n", false, false, 0), pod: one().with("a", everyOne), no: devices},
+		"one that waits for its devices":               {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding()), quirk: "not bound yet (Attached)"},
+		"one whose devices are bound":                  {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding("Attached"))},
+		"one whose devices failed to be bound":         {world: alone("h100:1"), pod: one().given("a", "gpu-0").with("a", binding("Attached", "Failed")), no: v1alpha1.ReasonDevicesUnhealthy, says: "Failed"},
 		"devices that are yet to be bound": {world: alone("h100:1", sliceOf(func(s *resourcev1.ResourceSlice) {
 			s.Spec.Devices[0].BindingConditions, s.Spec.Devices[0].BindingFailureConditions = []string{"Attached"}, []string{"Failed"}
 		})), pod: one(), given: map[string]string{"a": "gpu-0"}, quirk: "meets its binding conditions"},
 	})
+}
+
+// also gives a claim a second name in the pod.
+func (in *incoming) also(name, claim string) *incoming {
+	in.pod.Spec.ResourceClaims = append(in.pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To("claim-" + claim)})
+	in.claims[name] = in.claims[claim]
+	return in
 }
 
 func everyOne(c *resourcev1.ResourceClaim) {

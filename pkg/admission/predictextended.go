@@ -45,7 +45,9 @@ func (f *foresight) extend(context.Context) *refusal {
 		return refuse(v1alpha1.ReasonClaimUnsupported, "the pod has claim %s for its extended resources from an earlier attempt: kube-scheduler removes it first", last.Name)
 	}
 	serves := map[corev1.ResourceName]*resourcev1.DeviceClass{}
-	for name, v := range ledger.AmountsOf(f.requests) {
+	asked := ledger.AmountsOf(f.requests)
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		v := asked[name]
 		_, listed := f.n.Allocatable[name]
 		switch {
 		case v == 0 || !byClaim(name):

@@ -91,9 +91,6 @@ func TestPredictMapped(t *testing.T) {
 		"a claim to which an init container refers": {world: alone("h100:1", mappingOf("cpu", "", "1", 0)), pod: asks("cpu=1").unreferred("a", one).on(func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "init", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "a"}}}}}
 		}), given: given, mapped: ledger.Amounts{"cpu": 1000}},
-		"a claim under two names of which a container refers to one": {world: alone("h100:2", mappingOf("cpu", "", "1", 0, 1)), pod: in("1").on(func(p *corev1.Pod) {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "b", ResourceClaimName: ptr.To("claim-a")})
-		}).also("b", "a"), given: map[string]string{"a": "gpu-0", "b": "gpu-1"}, mapped: ledger.Amounts{"cpu": 1000}},
 		"a claim that is allocated counts nothing":                     {world: alone("h100:1", mappingOf("cpu", "", "100", 0)), pod: in("1").given("a", "gpu-0"), quirk: ignored},
 		"a claim that is allocated counts nothing, another does":       {world: alone("h100:2", mappingOf("cpu", "", "40", 0, 1)).held("n", false, false, 0), pod: in("23").given("a", "gpu-0").claim("b", one), given: map[string]string{"b": "gpu-1"}, mapped: ledger.Amounts{"cpu": 40000}, quirk: ignored},
 		"what a pod as a whole asks for covers both":                   {world: alone("h100:1", mappingOf("cpu", "", "2", 0)), pod: in("1").on(whole("3")), given: given, mapped: ledger.Amounts{"cpu": 2000}},
@@ -109,12 +106,6 @@ func TestPredictMapped(t *testing.T) {
 		"another device of the name maps the same":                     {world: alone("h100:1", mappingOf("cpu", "", "2", 0)).sameName(func(s *resourcev1.ResourceSlice) { mappingOf("cpu", "", "2", 0)(nil, s) }), pod: in("1"), given: given, mapped: ledger.Amounts{"cpu": 2000}},
 		"an older generation of the device maps otherwise":             {world: alone("h100:1", mappingOf("cpu", "", "70", 0), sliceOf(func(s *resourcev1.ResourceSlice) { s.Spec.Pool.Generation = 2 })).sameName(func(s *resourcev1.ResourceSlice) { s.Spec.Driver, s.Spec.NodeName = "gpu.example.com", ptr.To("n") }), pod: in("1"), no: node, quirk: "by pool and name alone", unsure: true},
 	})
-}
-
-// also gives a claim a second name in the pod.
-func (in *incoming) also(name, claim string) *incoming {
-	in.claims[name] = in.claims[claim]
-	return in
 }
 
 // TestPredictManyNames: where more devices can be taken for others than are looked at, nothing is said.

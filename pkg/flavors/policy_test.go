@@ -5,11 +5,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 func TestResolveProblemsSayWhatToMend(t *testing.T) {
@@ -65,6 +67,15 @@ func TestResolveProblemsSayWhatToMend(t *testing.T) {
 			},
 			want: []flavors.Problem{unsupported("spec.canary"), unsupported("spec.flavors[2].onDemand")},
 		},
+		"a driver whose pods nobody can tell": {
+			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) {
+				dp.Spec.Drivers = []v1alpha1.PolicyDriver{{Name: "gpu.example.com", PodSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}}}
+			},
+			want: []flavors.Problem{{Condition: v1alpha1.PolicyReady, Reason: "DriverSelectorInvalid", Message: `the podSelector of driver gpu.example.com: "Near" is not a valid label selector operator: correct it`}},
+		},
+		"drivers are no problem": {
+			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) { dp.Spec.Drivers = []v1alpha1.PolicyDriver{servingDriver} },
+		},
 		"Reject is no problem": {
 			flavors: oneKey, change: func(dp *v1alpha1.DevicePolicy) { dp.Spec.OnInfeasible = v1alpha1.OnInfeasibleReject },
 		},
@@ -87,6 +98,32 @@ func TestResolveProblemsSayWhatToMend(t *testing.T) {
 	}
 }
 
+// servingDriver says how to find the pods of a driver.
+var servingDriver = v1alpha1.PolicyDriver{Name: "gpu.example.com", PodNamespace: "gpu-driver", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "dra"}}}
+
+func TestPodsOfDrivers(t *testing.T) {
+	finds := func(s metav1.LabelSelector) *flavors.Driver {
+		d := servingDriver
+		d.PodSelector = s
+		return &resolved(t, oneKey, func(dp *v1alpha1.DevicePolicy) { dp.Spec.Drivers = []v1alpha1.PolicyDriver{d} }).Drivers[0]
+	}
+	for name, c := range map[string]struct {
+		selector metav1.LabelSelector
+		pod      ledger.Agent
+		has      bool
+	}{
+		"of its labels":                           {servingDriver.PodSelector, ledger.Agent{Namespace: "gpu-driver", Labels: map[string]string{"app": "dra", "pod-template-generation": "2"}}, true},
+		"of other labels":                         {servingDriver.PodSelector, ledger.Agent{Namespace: "gpu-driver", Labels: map[string]string{"app": "logs"}}, false},
+		"of another namespace":                    {servingDriver.PodSelector, ledger.Agent{Namespace: "team", Labels: map[string]string{"app": "dra"}}, false},
+		"of its namespace, where any will do":     {metav1.LabelSelector{}, ledger.Agent{Namespace: "gpu-driver"}, true},
+		"of another namespace, where any will do": {metav1.LabelSelector{}, ledger.Agent{Namespace: "team"}, false},
+	} {
+		if got := finds(c.selector).Has(&c.pod); got != c.has {
+			t.Errorf("a pod %s is one: %t", name, got)
+		}
+	}
+}
+
 func TestRevisionChangesWithAllThatADecisionDependsOn(t *testing.T) {
 	tainted := flavor("h100", "accelerator", "h100")
 	tainted.Spec.NodeTaints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
@@ -100,6 +137,7 @@ func TestRevisionChangesWithAllThatADecisionDependsOn(t *testing.T) {
 		"a taint of a flavor": {policy: resolved(t, append([]*kueue.ResourceFlavor{tainted}, oneKey[1:]...)), changes: true},
 		"the order":           {policy: resolved(t, []*kueue.ResourceFlavor{oneKey[1], oneKey[0], oneKey[2]}), changes: true},
 		"a charge":            {policy: resolved(t, oneKey, func(dp *v1alpha1.DevicePolicy) { dp.Spec.Flavors[0].ChargePerDevice = 2 }), changes: true},
+		"a driver":            {policy: resolved(t, oneKey, func(dp *v1alpha1.DevicePolicy) { dp.Spec.Drivers = []v1alpha1.PolicyDriver{servingDriver} }), changes: true},
 		"a constraint":        {policy: resolved(t, oneKey, func(dp *v1alpha1.DevicePolicy) { dp.Spec.Constraints = selectors("true") }), changes: true},
 	}
 	for name, c := range cases {

@@ -247,3 +247,13 @@ func BenchmarkWithout(b *testing.B) {
 		s.Without(map[types.UID]bool{"w": true})
 	}
 }
+
+// BenchmarkDigest is a look at the whole book, as an export, verify and simulate take it.
+func BenchmarkDigest(b *testing.B) {
+	book, _, _, _ := fleetOf(5000).book(false)
+	s := book.Snapshot()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Digest()
+	}
+}

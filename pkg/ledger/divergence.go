@@ -153,7 +153,7 @@ func (b *Book) promiseOf(workload types.UID, p *Pod) *Placement {
 	if w == nil || !b.takesSlot(p, workload) {
 		return nil
 	}
-	for uid := range b.placedFor[workload].all() {
+	for _, uid := range slices.Sorted(b.placedFor[workload].all()) {
 		if placed := b.placements[uid]; SameKey(placed.Spec.Key, w.Key) && placed.Namespace == w.Namespace && placed.Name == w.Name {
 			return placed
 		}

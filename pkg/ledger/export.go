@@ -154,6 +154,10 @@ func (n *Node) lines(yield func(string, Line) bool) {
 	for _, f := range n.Flags() {
 		ok = ok && yield(lineFlag, &FlagLine{present{lineFlag}, n.Name, f.Reason, f.Object, f.Message})
 	}
+	for i := range n.MappedClaims {
+		m := &n.MappedClaims[i]
+		ok = ok && yield(lineMapped, &MappedLine{present{lineMapped}, n.Name, m.Namespace, m.Name, m.Pods})
+	}
 	for i := range n.Agents {
 		a := &n.Agents[i]
 		ok = ok && yield(lineAgent, &AgentLine{present{lineAgent}, agentState{n.Name, a.Namespace, a.Name, a.Labels}, a.Serving})
@@ -162,20 +166,35 @@ func (n *Node) lines(yield func(string, Line) bool) {
 
 // asListed returns a node as one that was never seen before would be: what its pools were makes no difference.
 func (n *Node) asListed() *Node {
-	if len(n.Withheld) == 0 && len(n.Lost) == 0 {
+	regressed := func(d Device) bool {
+		return slices.ContainsFunc(n.Pools, func(p Pool) bool {
+			return p.State == PoolRegressed && p.Driver == d.ID.Driver && p.Name == d.ID.Pool
+		})
+	}
+	if len(n.Lost) == 0 && !slices.ContainsFunc(n.Withheld, regressed) {
 		return n
 	}
 	c := *n
-	c.Devices, c.Withheld, c.Lost = n.Listed(), nil, nil
+	c.Devices, c.Withheld, c.Lost = slices.Clone(n.Devices), nil, nil
+	for _, d := range n.Withheld {
+		if regressed(d) {
+			c.Devices = append(c.Devices, d)
+		} else {
+			c.Withheld = append(c.Withheld, d)
+		}
+	}
+	slices.SortStableFunc(c.Devices, func(x, y Device) int { return compareDeviceIDs(x.ID, y.ID) })
 	return &c
 }
 
-// listed are the devices of pools that lend. One that a slice lists twice is there once.
+// listed are the devices of complete pools. One that a slice lists twice is there once.
 func (n *Node) listed() []*DeviceLine {
-	out := make([]*DeviceLine, 0, len(n.Devices))
-	for i := range n.Devices {
-		d := &n.Devices[i]
-		out = append(out, &DeviceLine{present{lineDevice}, n.placeOf(d.ID), stateOf(d)})
+	out := make([]*DeviceLine, 0, len(n.Devices)+len(n.Withheld))
+	for _, list := range [][]Device{n.Devices, n.Withheld} {
+		for i := range list {
+			d := &list[i]
+			out = append(out, &DeviceLine{present{lineDevice}, n.placeOf(d.ID), stateOf(d)})
+		}
 	}
 	slices.SortStableFunc(out, func(a, b *DeviceLine) int {
 		return cmp.Or(compareDeviceIDs(a.id(), b.id()), cmp.Compare(a.Slice, b.Slice))
@@ -191,14 +210,26 @@ func (n *Node) history(yield func(string, Line) bool) {
 		}
 	}
 	ok := n.NotReadySince.IsZero() || yield(lineNotReady, &NotReadyLine{past{lineNotReady}, n.Name, n.NotReadySince.UTC()})
-	for i := range n.Lost {
-		d := &n.Lost[i]
-		ok = ok && yield(lineLost, &LostLine{past{lineLost}, n.placeOf(d.ID), stateOf(d), d.Lost.UTC()})
+	for _, l := range n.lost() {
+		ok = ok && yield(lineLost, l)
 	}
 	for i := range n.AgentsGone {
 		a := &n.AgentsGone[i]
-		ok = ok && yield(lineGone, &GoneLine{past{lineGone}, agentState{n.Name, a.Namespace, a.Name, a.Labels}, a.Since.UTC()})
+		ok = ok && yield(lineGone, &GoneLine{past{lineGone}, agentState{n.Name, a.Namespace, a.Name, a.Labels}, i, a.Since.UTC()})
 	}
+}
+
+// lost are the devices that were lost, each of a slice once: a pool may be so for a node and for several.
+func (n *Node) lost() []*LostLine {
+	out := make([]*LostLine, 0, len(n.Lost))
+	for i := range n.Lost {
+		d := &n.Lost[i]
+		out = append(out, &LostLine{past{lineLost}, n.placeOf(d.ID), stateOf(d), d.Lost.UTC()})
+	}
+	slices.SortStableFunc(out, func(a, b *LostLine) int {
+		return cmp.Or(compareDeviceIDs(a.id(), b.id()), cmp.Compare(a.Slice, b.Slice), a.At.Compare(b.At))
+	})
+	return slices.CompactFunc(out, func(a, b *LostLine) bool { return a.Key() == b.Key() })
 }
 
 func (n *Node) placeOf(d DeviceID) devicePlace {
@@ -253,9 +284,13 @@ func (n *Node) uses() []*UseLine {
 	return out
 }
 
-// shown are the devices of pools that do not lend.
+// shown are the devices of pools that do not lend, but for those among the others.
 func (n *Node) shown() []*ShownLine {
 	var out []*ShownLine
+	there := map[DeviceID]bool{}
+	for i := range n.Withheld {
+		there[n.Withheld[i].ID] = true
+	}
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		if p.listedAs() == PoolFresh {
@@ -264,6 +299,9 @@ func (n *Node) shown() []*ShownLine {
 		for _, s := range p.Slices {
 			for k := range s.Spec.Devices {
 				d := &s.Spec.Devices[k]
+				if there[DeviceID{p.Driver, p.Name, d.Name}] {
+					continue
+				}
 				out = append(out, &ShownLine{present{lineShown}, devicePlace{n.Name, p.Driver, p.Name, d.Name}, s.Name, exactSpec(d)})
 			}
 		}

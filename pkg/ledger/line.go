@@ -31,6 +31,7 @@ const (
 	lineCounter   = "counter"
 	lineZone      = "zone"
 	lineFlag      = "flag"
+	lineMapped    = "mapped"
 	lineAgent     = "agent"
 	lineRegressed = "regressed"
 	lineNotReady  = "not-ready"
@@ -44,6 +45,7 @@ type present struct {
 	Kind string `json:"kind"`
 }
 
+// History is false.
 func (present) History() bool { return false }
 
 // past is what all lines about the past have in common.
@@ -51,6 +53,7 @@ type past struct {
 	Kind string `json:"kind"`
 }
 
+// History is true.
 func (past) History() bool { return true }
 
 // ClassLine is a DeviceClass.
@@ -157,7 +160,7 @@ func (p *devicePlace) id() DeviceID {
 
 func (p *devicePlace) key(kind string) string { return kind + " " + p.Node + " " + p.id().String() }
 
-// DeviceLine is a device of a pool that lends.
+// DeviceLine is a device of a complete pool.
 type DeviceLine struct {
 	present
 	devicePlace
@@ -221,7 +224,7 @@ type HolderLine struct {
 	Until     time.Time         `json:"until,omitzero"`
 }
 
-// ShownLine is a device of a pool that does not lend.
+// ShownLine is a device of a pool that is not complete, or cannot be.
 type ShownLine struct {
 	present
 	devicePlace
@@ -275,6 +278,20 @@ type FlagLine struct {
 // Key returns the name of what the line is about.
 func (l *FlagLine) Key() string {
 	return fmt.Sprintf("%s %s %s %s %q", lineFlag, l.Node, l.Reason, l.Object, l.Message)
+}
+
+// MappedLine is a claim that takes of a node's own resources, by what the status of pods on it says.
+type MappedLine struct {
+	present
+	Node      string      `json:"node"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Pods      []types.UID `json:"pods"`
+}
+
+// Key returns the name of what the line is about.
+func (l *MappedLine) Key() string {
+	return fmt.Sprintf("%s %s %s/%s", lineMapped, l.Node, l.Namespace, l.Name)
 }
 
 // AgentLine is a pod on a node among which a driver's is found.
@@ -337,11 +354,13 @@ func (l *LostLine) Key() string { return l.key(lineLost) + " of " + l.Slice }
 type GoneLine struct {
 	past
 	agentState
+	// Order is its place among those that are gone, the oldest first.
+	Order int       `json:"order"`
 	Since time.Time `json:"since,omitzero"`
 }
 
 // Key returns the name of what the line is about.
-func (l *GoneLine) Key() string { return l.key(lineGone) }
+func (l *GoneLine) Key() string { return fmt.Sprintf("%s %d", l.key(lineGone), l.Order) }
 
 // DepartedLine is a node that was deleted.
 type DepartedLine struct {

@@ -29,6 +29,9 @@ func (s *Snapshot) Overlaps() []Overlap {
 	var shared []contested
 	claims := map[types.UID]*claimant{}
 	for _, n := range s.Nodes() {
+		if !n.shared {
+			continue
+		}
 		for _, list := range [3][]Device{n.Devices, n.Lost, n.Withheld} {
 			for i := range list {
 				if list[i].promisedTwice() {
@@ -82,6 +85,18 @@ func compareClaimants(x, y *claimant) int {
 		return 1
 	}
 	return cmp.Or(cmp.Compare(x.promise.Created, y.promise.Created), cmp.Compare(x.promise.UID, y.promise.UID))
+}
+
+// promisedTwice says whether several promises have a device of a node that allows one allocation.
+func (n *Node) promisedTwice() bool {
+	for _, list := range [3][]Device{n.Devices, n.Lost, n.Withheld} {
+		for i := range list {
+			if list[i].promisedTwice() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // promisedTwice says whether several promises have a device that allows one allocation.

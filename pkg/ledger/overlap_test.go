@@ -105,6 +105,28 @@ func TestADeviceThatAllowsSeveralIsNotOverlapped(t *testing.T) {
 	}
 }
 
+// ofAll is a slice of a pool that every node may use.
+func ofAll() Observation {
+	o := seeSlice("net", 1, 1, 1, 0, 2)
+	o.Slice.Spec.NodeName, o.Slice.Spec.AllNodes = nil, ptr.To(true)
+	return o
+}
+
+// TestADeviceOfSeveralNodesIsPromisedOnce, on whichever of them, and changes all of them.
+func TestADeviceOfSeveralNodesIsPromisedOnce(t *testing.T) {
+	v, w := promised("v", 5, device("net", 0, 0)), promised("w", 6, device("net", 0, 0))
+	w[1].Placement.Spec.PodSets[0].Nodes[0].Name = "b"
+	b := bookOf(append([]Observation{seeNode("a", 1, nil), seeNode("b", 1, nil), ofAll(), w[0]}, v...)...)
+	s := b.Snapshot()
+	b.Apply(w[1])
+	if _, changed := b.Reserve(s, keyOf("v", 100), "a"); len(changed) != 1 {
+		t.Errorf("changed are %v: the device was promised on another node meanwhile", changed)
+	}
+	if got := b.Snapshot().Overlaps(); len(got) != 1 || got[0].Winner.Workload != "v" || got[0].Loser.Workload != "w" {
+		t.Errorf("the overlaps are %+v, want that w loses to v, once", got)
+	}
+}
+
 // TestOfTwoThatOverlapTheSameStays, whatever the order in which everything was seen, and with it all that it was promised:
 // once the losers are withdrawn nothing overlaps, and each of them did overlap one that stays.
 func TestOfTwoThatOverlapTheSameStays(t *testing.T) {

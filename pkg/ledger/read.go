@@ -123,6 +123,7 @@ var kinds = map[string]func() Line{
 	lineCounter:   func() Line { return &CounterLine{} },
 	lineZone:      func() Line { return &ZoneLine{} },
 	lineFlag:      func() Line { return &FlagLine{} },
+	lineMapped:    func() Line { return &MappedLine{} },
 	lineAgent:     func() Line { return &AgentLine{} },
 	lineRegressed: func() Line { return &RegressedLine{} },
 	lineNotReady:  func() Line { return &NotReadyLine{} },
@@ -134,8 +135,8 @@ var kinds = map[string]func() Line{
 // hostile finds numbers that take for ever to read as a quantity: with a large exponent, or very long.
 var hostile = regexp.MustCompile(`(?:^|[:,\[]\s*"?)[+-]?(?:[0-9.]+[eE][+-]?[0-9]{3,}|[0-9.]{100,})[A-Za-z]*"?\s*(?:[,\]}]|$)`)
 
-// quantity reads a quantity of a bounded size.
-func readQuantity(text string) (resource.Quantity, error) {
+// quantityOf reads a quantity of a bounded size.
+func quantityOf(text string) (resource.Quantity, error) {
 	if hostile.MatchString(text) {
 		return resource.Quantity{}, fmt.Errorf("%s is no quantity of a device", quoted(text))
 	}

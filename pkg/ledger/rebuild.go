@@ -122,6 +122,8 @@ func (b *rebuilt) add(line Line) error {
 		n.told.zones = append(n.told.zones, Zone{l.Number, l.Devices, l.FreeDevices, l.Allocatable, l.Free})
 	case *FlagLine:
 		n.told.flags = append(n.told.flags, Flag{l.Reason, l.Object, l.Message})
+	case *MappedLine:
+		n.MappedClaims = append(n.MappedClaims, MappedClaim{Namespace: l.Namespace, Name: l.Name, Pods: l.Pods})
 	case *AgentLine:
 		n.Agents = append(n.Agents, Agent{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels, Serving: l.Serving})
 	case *NotReadyLine:
@@ -152,6 +154,8 @@ func nodeOf(line Line) string {
 		return l.Node
 	case *FlagLine:
 		return l.Node
+	case *MappedLine:
+		return l.Node
 	case *AgentLine:
 		return l.Node
 	case *NotReadyLine:
@@ -172,11 +176,11 @@ type told struct {
 }
 
 func (t *told) addCounter(l *CounterLine) error {
-	total, err := readQuantity(l.Total)
+	total, err := quantityOf(l.Total)
 	if err != nil {
 		return err
 	}
-	used, err := readQuantity(l.Used)
+	used, err := quantityOf(l.Used)
 	if err != nil {
 		return err
 	}
@@ -197,7 +201,7 @@ func (b *rebuilt) addPool(l *PoolLine) error {
 	return nil
 }
 
-// withhold has a pool lend nothing for what it was before.
+// withhold has a pool lend nothing, for what it was before or what it says.
 func (b *rebuilt) withhold(node string, p pool, state PoolState) {
 	n := b.Node(node)
 	if n == nil {
@@ -280,7 +284,7 @@ func (l *MappingsLine) mappings() (*Mappings, error) {
 			if *text == "" {
 				continue
 			}
-			q, err := readQuantity(*text)
+			q, err := quantityOf(*text)
 			if err != nil {
 				return nil, err
 			}
@@ -297,7 +301,7 @@ func (l *HolderLine) holder() (Holder, error) {
 		Resource: l.Resource, Share: l.Share, Freeing: l.Freeing, Until: l.Until,
 	}
 	for name, text := range l.Consumed {
-		q, err := readQuantity(text)
+		q, err := quantityOf(text)
 		if err != nil {
 			return h, err
 		}

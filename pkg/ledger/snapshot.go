@@ -292,6 +292,8 @@ type Node struct {
 
 	// split says that cards are listed whole and in parts.
 	split bool
+	// shared says that several promises have a device of it that allows one allocation.
+	shared bool
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises

@@ -56,6 +56,8 @@ var fixes = map[v1alpha1.Reason]string{
 		"waits for.",
 	v1alpha1.ReasonBehindQueueHead: "The ClusterQueue is StrictFIFO: its workloads start in their order. What stands before it has to start or leave, or the " +
 		"queue's admin sets queueingStrategy to BestEffortFIFO.",
+	v1alpha1.ReasonPromiseOverlap: "Nothing to do: two promises named the same device, and this one was withdrawn; it is placed anew. If it repeats, an " +
+		"operator has to see that one manager alone runs, and that nobody writes Placements by hand.",
 	v1alpha1.ReasonClaimTampered: "Somebody changed the pod's claim or its template. It is placed anew; do not edit objects with the label " +
 		"plimsoll.dev/owned.",
 	v1alpha1.ReasonPodChanged: "Something (a LimitRange, a webhook, a sidecar) makes the pod ask for more than the Job says. Write it into the " +

@@ -64,6 +64,7 @@ var _ = Describe("Fallback", Ordered, ContinueOnFailure, func() {
 			Expect(out).To(And(ContainSubstring("main: h100 is Blocked"), ContainSubstring(string(reason))))
 		},
 		Entry("tainted", func(c *cluster, ctx context.Context) { c.taintDevices(ctx, "H100") }, v1alpha1.ReasonDevicesUnhealthy),
+		Entry("tainted by rules", func(c *cluster, ctx context.Context) { c.taintByRules(ctx, "H100") }, v1alpha1.ReasonDevicesUnhealthy),
 		Entry("on cordoned nodes", func(c *cluster, ctx context.Context) { c.cordonNodes(ctx, "h100") }, v1alpha1.ReasonNodeUnavailable),
 	)
 

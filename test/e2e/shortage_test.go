@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,6 +76,27 @@ func (c *cluster) taintDevices(ctx context.Context, product string) (back func(c
 	back = func(ctx context.Context) { set(ctx, nil) }
 	DeferCleanup(back)
 	return back
+}
+
+// taintByRules taints every device of a product, by a DeviceTaintRule each, until the spec has run.
+func (c *cluster) taintByRules(ctx context.Context, product string) {
+	GinkgoHelper()
+	list := &resourcev1.ResourceSliceList{}
+	Expect(c.List(ctx, list)).To(Succeed())
+	for i := range list.Items {
+		s := &list.Items[i].Spec
+		for k := range s.Devices {
+			if !hasProduct(&s.Devices[k], product) {
+				continue
+			}
+			rule := &resourcev1beta2.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{GenerateName: "broken-"}, Spec: resourcev1beta2.DeviceTaintRuleSpec{
+				DeviceSelector: &resourcev1beta2.DeviceTaintSelector{Driver: &s.Driver, Pool: &s.Pool.Name, Device: &s.Devices[k].Name},
+				Taint:          resourcev1beta2.DeviceTaint{Key: "example.com/broken", Effect: resourcev1beta2.DeviceTaintEffectNoSchedule},
+			}}
+			Expect(c.Create(ctx, rule)).To(Succeed())
+			DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, rule)).To(Succeed()) })
+		}
+	}
 }
 
 // cordonNode cordons a node until back is called or the spec has run.

@@ -146,11 +146,11 @@ func TestMappings(t *testing.T) {
 			world: with(lists("gpu", device("a", mapsMemory("2"))), claims(claim("c", request("gpu", 1)))),
 		},
 		"what a pod asks for as a whole stands for its containers": {
-			world: with(asks("cpu=1"), pod4("cpu=3"), lists("gpu", device("a", mapping("cpu=2"))), claims(claim("c", request("gpu", 1)))),
+			world: with(asks("cpu=1"), whole("cpu=3"), lists("gpu", device("a", mapping("cpu=2"))), claims(claim("c", request("gpu", 1)))),
 			fits:  true, mapped: map[corev1.ResourceName]int64{"cpu": 2000},
 		},
 		"it has to cover what is mapped, though": {
-			world: with(asks("cpu=1"), pod4("cpu=3"), lists("gpu", device("a", mapping("cpu=3"))), claims(claim("c", request("gpu", 1)))),
+			world: with(asks("cpu=1"), whole("cpu=3"), lists("gpu", device("a", mapping("cpu=3"))), claims(claim("c", request("gpu", 1)))),
 		},
 		"of the same names in two drivers either may count": {
 			world: with(lists("gpu", device("a")), lists("nic", device("a", mapping("cpu=100"))), claims(claim("c", request("gpu", 1)))), chance: true,
@@ -163,8 +163,8 @@ func TestMappings(t *testing.T) {
 	})
 }
 
-// pod4 makes the pod ask as a whole.
-func pod4(list ...string) change {
+// whole makes the pod ask for that as a whole.
+func whole(list ...string) change {
 	return func(w *world.World) {
 		w.Pod.Spec.Resources = &corev1.ResourceRequirements{Requests: resources(list...)}
 	}
@@ -221,6 +221,12 @@ func TestDevices(t *testing.T) {
 				s.Spec.Pool.Generation, s.Spec.Pool.ResourceSliceCount = 3, 2
 			}), claims(claim("c", request("gpu", 1)))),
 		},
+		"of slices that do not agree on how many there are the first that is seen counts": {
+			world: with(lists("gpu", device("a")), lists("gpu", device("b")), last(func(s *resourcev1.ResourceSlice) {
+				s.Spec.Pool.ResourceSliceCount = 2
+			}), claims(claim("c", request("gpu", 1)))),
+			chance: true,
+		},
 		"a rule without selector taints all devices": {
 			world: with(lists("gpu", device("a")), claims(claim("c", request("gpu", 1))), changed(func(w *world.World) {
 				r := &resourcev1beta2.DeviceTaintRule{ObjectMeta: meta("rule")}
@@ -243,6 +249,18 @@ func TestDevices(t *testing.T) {
 			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", resourcev1.ResourceClaimReservedForMaxSize-1))),
 			fits:  true,
 		},
+		"a claim that the pod has by two names is never bound": {
+			world: with(lists("gpu", device("a"), device("b")), claims(claim("c", request("gpu", 1))), again),
+		},
+		"nor is one that is allocated already": {
+			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), again),
+		},
+		"one that it was bound to before is": {
+			world: with(lists("gpu", device("a")), claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), again, changed(func(w *world.World) {
+				w.Claims[0].Status.ReservedFor[0].UID = w.Pod.UID
+			})),
+			fits: true,
+		},
 		"a device with binding conditions takes the pod once they are met": {
 			world: with(lists("gpu", device("a", func(d *resourcev1.Device) {
 				d.BindingConditions, d.BindingFailureConditions = []string{"example.com/attached"}, []string{"example.com/failed"}
@@ -255,6 +273,11 @@ func TestDevices(t *testing.T) {
 			})),
 		},
 	})
+}
+
+// again lets the pod use its claim by a second name.
+func again(w *world.World) {
+	w.Pod.Spec.ResourceClaims = append(w.Pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "again", ResourceClaimName: &w.Claims[0].Name})
 }
 
 func TestExtendedResources(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -58,6 +60,7 @@ func schedule(ctx context.Context, w *world.World) (world.Answer, error) {
 	ctx = klog.NewContext(ctx, klog.New(nil))
 	c := newCluster(w)
 	informers := scheduler.NewInformerFactory(c.client, 0)
+	c.seen = informers.Resource().V1().ResourceClaims().Informer().GetStore()
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
 	defer broadcaster.Shutdown()
 	s, err := scheduler.New(ctx, c.client, informers, nil, profile.NewRecorderFactory(broadcaster))
@@ -120,6 +123,8 @@ func synced(ctx context.Context, s *scheduler.Scheduler) error {
 type cluster struct {
 	client  *fake.Clientset
 	version atomic.Int64
+	// seen are the claims that the scheduler has seen.
+	seen cache.Store
 	// ended gets why the pod was turned down, or nothing once it is bound.
 	ended chan string
 	// allocated are the claims that were so before, claims those that were allocated.
@@ -155,6 +160,15 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 	if !ok {
 		return false, nil, nil
 	}
+	if a.GetVerb() == "update" {
+		now, err := c.client.Tracker().Get(a.GetResource(), a.GetNamespace(), claim.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if now.(*resourcev1.ResourceClaim).ResourceVersion != claim.ResourceVersion {
+			return true, nil, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, errors.New("it has changed"))
+		}
+	}
 	version := strconv.FormatInt(c.version.Add(1), 10)
 	claim.ResourceVersion = version
 	if claim.UID == "" {
@@ -163,6 +177,7 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 	if a.GetSubresource() != "status" || claim.Status.Allocation == nil {
 		return false, nil, nil
 	}
+	c.waitSeen(claim)
 	if errs, err := problems(claim); err != nil || len(errs) > 0 {
 		return true, nil, errors.Join(err, errs.ToAggregate())
 	}
@@ -180,6 +195,18 @@ func (c *cluster) write(a clienttesting.Action) (handled bool, out runtime.Objec
 		c.claims[claim.Name] = claim.DeepCopy()
 	}
 	return false, nil, nil
+}
+
+// waitSeen waits, not for long, until the scheduler has seen a claim that it made: it looks for it once, and then once a second.
+func (c *cluster) waitSeen(claim *resourcev1.ResourceClaim) {
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	for range 10_000 {
+		if _, ok, err := c.seen.GetByKey(claim.Namespace + "/" + claim.Name); ok || err != nil {
+			return
+		}
+		<-tick.C
+	}
 }
 
 func (c *cluster) patchPod(a clienttesting.Action) (handled bool, out runtime.Object, err error) {
