@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +32,9 @@ const (
 	fetchTimeout = time.Minute
 	fetchTries   = 5
 	fetchPause   = time.Second
-	// maxRefusal bounds what is read of a refusal, in bytes.
-	maxRefusal = 400
+	// maxRefusal bounds what is read of a refusal, and maxTold what is told of it, in bytes.
+	maxRefusal = 8 << 10
+	maxTold    = 400
 )
 
 // ErrRebuilding says that a manager has not filled its book yet.
@@ -173,7 +175,7 @@ func (c *Client) fetch(ctx context.Context, token string) (e *ledger.Export, aga
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot reach the manager: %w", err)
 	}
-	text := strings.TrimSpace(string(said))
+	text := refusal(said)
 	switch response.StatusCode {
 	case http.StatusServiceUnavailable:
 		if strings.HasPrefix(text, v1alpha1.LedgerRebuilding) {
@@ -188,4 +190,14 @@ func (c *Client) fetch(ctx context.Context, token string) (e *ledger.Export, aga
 		return nil, false, fmt.Errorf("there is no ledger at %s: %s", c.target, text)
 	}
 	return nil, false, fmt.Errorf("the manager answered %s: %s", response.Status, text)
+}
+
+// refusal returns what an answer says: the message of the API server's, the text of others.
+func refusal(said []byte) string {
+	var status metav1.Status
+	text := string(said)
+	if err := json.Unmarshal(said, &status); err == nil && status.Message != "" {
+		text = status.Message
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.*s", maxTold, text))
 }

@@ -136,11 +136,12 @@ func TestTheLiveBookThatCannotBeHadIsASentence(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"a manager that fills its book": {text(http.StatusServiceUnavailable, "Rebuilding: the ledger is not filled yet"), "filling its ledger", fetchTries},
-		"no manager behind the Service": {text(http.StatusServiceUnavailable, "no endpoints available"), "no manager is there: no endpoints", fetchTries},
-		"a manager that is busy":        {text(http.StatusTooManyRequests, "x"), "try again", fetchTries},
-		"no right":                      {text(http.StatusForbidden, "Authorization denied"), "not for you: Authorization denied", 1},
-		"an older manager":              {text(http.StatusNotFound, "404 page not found"), "there is no ledger at", 1},
+		"a manager that fills its book":       {text(http.StatusServiceUnavailable, "Rebuilding: the ledger is not filled yet"), "filling its ledger", fetchTries},
+		"no manager behind the Service":       {text(http.StatusServiceUnavailable, "no endpoints available"), "no manager is there: no endpoints", fetchTries},
+		"what the API server says of its own": {text(http.StatusNotFound, `{"kind":"Status","message":"services not found"}`), ": services not found", 1},
+		"a manager that is busy":              {text(http.StatusTooManyRequests, "x"), "try again", fetchTries},
+		"no right":                            {text(http.StatusForbidden, "Authorization denied"), "not for you: Authorization denied", 1},
+		"an older manager":                    {text(http.StatusNotFound, "404 page not found"), "there is no ledger at", 1},
 		"a way to somewhere else": {func(w http.ResponseWriter) {
 			w.Header().Set("Location", "https://example.com")
 			w.WriteHeader(http.StatusFound)

@@ -24,8 +24,9 @@ func (s *Status) Words(now time.Time) string {
 	for _, f := range s.Flavors {
 		t = append(t, append([]string{name(f.Policy), name(f.Flavor), strconv.Itoa(f.Nodes)}, f.figures(f.Flags)...))
 	}
-	t.write(&b)
-	if len(s.Flavors) == 0 {
+	if len(s.Flavors) > 0 {
+		t.write(&b)
+	} else {
 		b.WriteString("There is no DevicePolicy, and no device.\n")
 	}
 	if len(s.Nodes) > 0 {

@@ -143,7 +143,7 @@ func wire(ctx context.Context, mgr ctrl.Manager, o Options, heard *observe.Heard
 			return err
 		}
 	}
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round, rounds) })); err != nil {
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return listen(ctx, p.Round.Turned, rounds) })); err != nil {
 		return fmt.Errorf("add what listens: %w", err)
 	}
 	if err := webhook.Register(mgr, webhook.Options{ManagerUsername: "system:serviceaccount:" + o.Namespace + ":" + v1alpha1.ManagerServiceAccount}); err != nil {
@@ -182,9 +182,9 @@ func wake(changes chan event.GenericEvent) {
 const listenEvery = time.Second
 
 // listen asks for a round whenever the accounts turned stale or fresh by themselves.
-func listen(ctx context.Context, e *round.Engine, changes chan event.GenericEvent) error {
+func listen(ctx context.Context, turned func() bool, changes chan event.GenericEvent) error {
 	wait.UntilWithContext(ctx, func(context.Context) {
-		if e.Turned() {
+		if turned() {
 			wake(changes)
 		}
 	}, listenEvery)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -49,11 +48,6 @@ func NewWire(cfg *rest.Config) (*Wire, error) {
 		}
 	}
 	return w, nil
-}
-
-// NewInformer makes an informer, for a cache's options: of slices and pods one that reads through w, of the others as lw does.
-func (w *Wire) NewInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(w.ListWatch(lw, o), o, resync, indexers)
 }
 
 // ListWatch returns what an informer of o's kind should read through instead of lw: lw itself for most kinds.

@@ -62,6 +62,9 @@ func (d *Decider) Predict(ctx context.Context, s *ledger.Snapshot, node string, 
 	}
 	knows, _ := d.predict(ctx, s, n, p, true)
 	if forgets.Fits == knows.Fits && maps.Equal(forgets.Mapped, knows.Mapped) && apiequality.Semantic.DeepEqual(forgets.Allocations, knows.Allocations) {
+		if knows.Unsure {
+			return knows
+		}
 		return forgets
 	}
 	if !knows.Fits {

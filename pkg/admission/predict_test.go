@@ -300,6 +300,13 @@ func TestPredictSearchIsBounded(t *testing.T) {
 	if p := w.predict(t, in); p.Fits || !p.Unsure || p.Reason != v1alpha1.ReasonUndecided || !strings.Contains(p.Quirk, "ten seconds") {
 		t.Errorf("%+v", p)
 	}
+	one := asks("cpu=1").claim("a", claiming(exactly("gpu", 8))).claim("b", claiming(exactly("nic", 2))).with("b", func(c *resourcev1.ResourceClaim) {
+		c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "gpu"
+		c.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("gpu.example.com/uuid"))}}
+	})
+	if p := w.predict(t, one); p.Fits || p.Unsure || p.Reason != v1alpha1.ReasonNotEnoughDevices {
+		t.Errorf("a claim that cannot be had by itself: %+v", p)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	d := &Decider{Matcher: flavors.NewMatcher()}

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
@@ -49,6 +51,19 @@ func (f *foresight) hopeless(claims []*resourcev1.ResourceClaim) bool {
 		}
 	}
 	return true
+}
+
+// alone says that one of the claims cannot be had even without the others.
+func (f *foresight) alone(ctx context.Context, of Allocation) bool {
+	claims := of.Claims
+	for i := range claims {
+		of.Claims = claims[i : i+1]
+		bounded := &stepping{Context: ctx}
+		if results, err := f.decider.call(bounded, of); len(claims) > 1 && err == nil && results == nil && !bounded.ended() {
+			return true
+		}
+	}
+	return false
 }
 
 // counts is what one request takes at least: so many of some devices.

@@ -25,6 +25,9 @@ func (w *world) serves(class, resource, model string, at int64) *world {
 	return w.see(ledger.KindDeviceClass, c.UID, func(o *ledger.Observation) { o.Class = c })
 }
 
+// mappingSlice makes the first device of a slice take a cpu.
+func mappingSlice(s *resourcev1.ResourceSlice) { mappingOf("cpu", "", "1", 0)(nil, s) }
+
 func TestPredictExtended(t *testing.T) {
 	const foo, own = "example.com/foo", "deviceclass.resource.kubernetes.io/"
 	extended := func(devices string) map[string]string {
@@ -44,30 +47,31 @@ func TestPredictExtended(t *testing.T) {
 	}
 	devices, node, unsupported := v1alpha1.ReasonNotEnoughDevices, v1alpha1.ReasonNodeResources, v1alpha1.ReasonClaimUnsupported
 	predictions(t, map[string]prediction{
-		"a class serves it":                              {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=2"), given: extended("gpu-2 gpu-3")},
-		"more than the class has":                        {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=3"), no: devices},
-		"none is asked for":                              {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=0")},
-		"a device plugin serves it here":                 {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo + "=2")},
-		"a device plugin serves it here, less":           {world: alone("h100:4", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo + "=3"), no: node},
-		"a device plugin has none left":                  {world: alone("h100:1", listing(foo+"=0")).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-0")},
-		"of two classes the newer one":                   {world: mixed().serves("z", foo, "a100", 2).serves("b", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-2")},
-		"of two classes of one age the first by name":    {world: mixed().serves("z", foo, "a100", 1).serves("b", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-0")},
-		"a class by its own name":                        {world: mixed().serves("c", "", "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
-		"a class with a resource by its own name":        {world: mixed().serves("c", foo, "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
-		"a class by its own name that lost its resource": {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=1"), no: node, quirk: "only if it saw it before", unsure: true},
-		"the same, and more than it has":                 {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3"), no: node},
-		"the same, by a device plugin":                   {world: alone("h100:1", listing(own+"c=3")).serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3")},
-		"a class that is not there":                      {world: mixed(), pod: asks(own + "c=1"), no: node},
-		"one by a class, one by a device plugin":         {world: alone("h100:1", listing("example.com/bar=1")).serves("c", foo, "h100", 1), pod: asks(foo+"=1", "example.com/bar=1"), given: extended("gpu-0")},
-		"with a claim besides":                           {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0", v1alpha1.ExtendedResourcesClaim: "gpu-2"}},
-		"by a device plugin, with a claim besides":       {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
-		"by a device plugin, with an allocated claim":    {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu).given("a", "gpu-0"), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
-		"by a device plugin that no class rivals":        {world: alone("h100:1", listing(foo+"=2")), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0"}},
-		"devices that map the node's own":                {world: alone("h100:1", mappingOf("cpu", "", "1", 0)).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), no: unsupported, says: "map the node's own", quirk: "extended resources"},
-		"an earlier attempt left a claim":                {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", true), no: unsupported, says: "earlier attempt"},
-		"an earlier attempt left a claim for nothing":    {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", false), given: extended("gpu-2")},
-		"more than a claim can hold":                     {world: alone("h100:40").serves("c", foo, "h100", 1), pod: asks(foo + "=33"), no: unsupported, says: "exceeds the claim limit", quirk: "all nodes"},
-		"a name of Kubernetes' own":                      {world: alone("h100:1").serves("c", foo, "h100", 1), pod: asks("x.kubernetes.io/foo=1"), no: node},
+		"a class serves it":                               {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=2"), given: extended("gpu-2 gpu-3")},
+		"more than the class has":                         {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=3"), no: devices},
+		"none is asked for":                               {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo + "=0")},
+		"a device plugin serves it here":                  {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo + "=2")},
+		"a device plugin serves it here, less":            {world: alone("h100:4", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo + "=3"), no: node},
+		"a device plugin has none left":                   {world: alone("h100:1", listing(foo+"=0")).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-0")},
+		"of two classes the newer one":                    {world: mixed().serves("z", foo, "a100", 2).serves("b", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-2")},
+		"of two classes of one age the first by name":     {world: mixed().serves("z", foo, "a100", 1).serves("b", foo, "h100", 1), pod: asks(foo + "=1"), given: extended("gpu-0")},
+		"a class by its own name":                         {world: mixed().serves("c", "", "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
+		"a class with a resource by its own name":         {world: mixed().serves("c", foo, "a100", 1), pod: asks(own + "c=1"), given: extended("gpu-2")},
+		"a class by its own name that lost its resource":  {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=1"), no: node, quirk: "only if it saw it before", unsure: true},
+		"the same, where a device may map the node's own": {world: alone("h100:1").serves("c", foo, "h100", 1).serves("d", foo, "a100", 2).sameName(mappingSlice), pod: asks(own + "c=1"), no: unsupported, quirk: "by pool and name alone", unsure: true},
+		"the same, and more than it has":                  {world: mixed().serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3"), no: node},
+		"the same, by a device plugin":                    {world: alone("h100:1", listing(own+"c=3")).serves("c", foo, "a100", 1).serves("d", foo, "h100", 2), pod: asks(own + "c=3")},
+		"a class that is not there":                       {world: mixed(), pod: asks(own + "c=1"), no: node},
+		"one by a class, one by a device plugin":          {world: alone("h100:1", listing("example.com/bar=1")).serves("c", foo, "h100", 1), pod: asks(foo+"=1", "example.com/bar=1"), given: extended("gpu-0")},
+		"with a claim besides":                            {world: mixed().serves("c", foo, "a100", 1), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0", v1alpha1.ExtendedResourcesClaim: "gpu-2"}},
+		"by a device plugin, with a claim besides":        {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
+		"by a device plugin, with an allocated claim":     {world: alone("h100:1", listing(foo+"=2")).serves("c", foo, "h100", 1), pod: asks(foo+"=1").claim("a", gpu).given("a", "gpu-0"), no: unsupported, says: "never bound", quirk: "makes a claim for the extended resources"},
+		"by a device plugin that no class rivals":         {world: alone("h100:1", listing(foo+"=2")), pod: asks(foo+"=1").claim("a", gpu), given: map[string]string{"a": "gpu-0"}},
+		"devices that map the node's own":                 {world: alone("h100:1", mappingOf("cpu", "", "1", 0)).serves("c", foo, "h100", 1), pod: asks(foo + "=1"), no: unsupported, says: "map the node's own", quirk: "extended resources"},
+		"an earlier attempt left a claim":                 {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", true), no: unsupported, says: "earlier attempt"},
+		"an earlier attempt left a claim for nothing":     {world: mixed().serves("c", foo, "a100", 1), pod: earlier("x", false), given: extended("gpu-2")},
+		"more than a claim can hold":                      {world: alone("h100:40").serves("c", foo, "h100", 1), pod: asks(foo + "=33"), no: unsupported, says: "exceeds the claim limit", quirk: "all nodes"},
+		"a name of Kubernetes' own":                       {world: alone("h100:1").serves("c", foo, "h100", 1), pod: asks("x.kubernetes.io/foo=1"), no: node},
 	})
 }
 

@@ -29,24 +29,9 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	if len(open) == 0 {
 		return nil
 	}
-	bounded := &stepping{Context: ctx, more: 9 * maxAllocatorSteps}
-	results, err := f.decider.call(bounded, Allocation{
-		Classes: f.s.Classes(), Node: f.n.Object, Slices: f.visible(claims), Held: held(f.n, f.own), Claims: claims,
-	})
-	switch {
-	case ctx.Err() == nil && bounded.ended() && f.hopeless(claims):
-		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
-	case ctx.Err() != nil, bounded.ended():
-		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
-		f.unsure = true
-		return refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, bounded.steps.Load())
-	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
-	case err != nil:
-		f.odd("kube-scheduler gives up such a pod on all nodes")
-		return refuse(v1alpha1.ReasonClaimUnsupported, "node %s: %v", f.n.Name, err)
-	case len(results) != len(claims):
-		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has not the devices that the claims ask for", f.n.Name)
+	results, no := f.search(ctx, claims)
+	if no != nil {
+		return no
 	}
 	for i, c := range open {
 		c.result = &results[i]
@@ -57,6 +42,78 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 		}
 	}
 	return nil
+}
+
+// search is what the allocator finds, whichever slices it sees first. Where that matters, what it may find is a refusal if any is.
+func (f *foresight) search(ctx context.Context, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, *refusal) {
+	visible := f.visible(claims)
+	results, no := f.searchIn(ctx, claims, visible)
+	for _, order := range orders(visible) {
+		others, other := f.searchIn(ctx, claims, order)
+		if (no == nil) == (other == nil) && slices.EqualFunc(results, others, sameDevices) {
+			continue
+		}
+		f.unsure = true
+		f.odd("slices of one pool do not agree on how many there are: which kube-scheduler counts by is chance")
+		if no == nil {
+			no = other
+		}
+	}
+	return results, no
+}
+
+// searchIn has the allocator look through slices.
+func (f *foresight) searchIn(ctx context.Context, claims []*resourcev1.ResourceClaim, in []*resourcev1.ResourceSlice) ([]resourcev1.AllocationResult, *refusal) {
+	bounded := &stepping{Context: ctx, more: 4 * maxAllocatorSteps}
+	of := Allocation{Classes: f.s.Classes(), Node: f.n.Object, Slices: in, Held: held(f.n, f.own), Claims: claims}
+	results, err := f.decider.call(bounded, of)
+	switch {
+	case ctx.Err() == nil && bounded.ended() && (f.hopeless(claims) || f.alone(ctx, of)):
+		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
+	case ctx.Err() != nil, bounded.ended():
+		f.odd("whether it fits takes more steps to find out than are taken here; kube-scheduler gives up after ten seconds")
+		f.unsure = true
+		return nil, refuse(v1alpha1.ReasonUndecided, "node %s: what devices the claims can have was not found in %d steps", f.n.Name, bounded.steps.Load())
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
+	case err != nil:
+		f.odd("kube-scheduler gives up such a pod on all nodes")
+		return nil, refuse(v1alpha1.ReasonClaimUnsupported, "node %s: %v", f.n.Name, err)
+	case len(results) != len(claims):
+		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has not the devices that the claims ask for", f.n.Name)
+	}
+	return results, nil
+}
+
+// maxOrders bounds how many other orders of slices are looked at.
+const maxOrders = 8
+
+// orders returns other orders in which kube-scheduler may see slices, as far as that matters: the allocator takes the first of
+// a pool that it sees for the one that says how many there are.
+func orders(in []*resourcev1.ResourceSlice) [][]*resourcev1.ResourceSlice {
+	type pool struct {
+		driver, name string
+		generation   int64
+	}
+	said := map[pool][]int64{}
+	var out [][]*resourcev1.ResourceSlice
+	for i, s := range in {
+		id := pool{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Pool.Generation}
+		if slices.Contains(said[id], s.Spec.Pool.ResourceSliceCount) {
+			continue
+		}
+		if said[id] = append(said[id], s.Spec.Pool.ResourceSliceCount); len(said[id]) > 1 && len(out) < maxOrders {
+			out = append(out, slices.Insert(slices.Delete(slices.Clone(in), i, i+1), 0, s))
+		}
+	}
+	return out
+}
+
+// sameDevices says that two results are for the same devices.
+func sameDevices(a, b resourcev1.AllocationResult) bool {
+	return slices.EqualFunc(a.Devices.Results, b.Devices.Results, func(x, y resourcev1.DeviceRequestAllocationResult) bool {
+		return x.Request == y.Request && x.Driver == y.Driver && x.Pool == y.Pool && x.Device == y.Device
+	})
 }
 
 // own says whether a holder is a claim of the pod that has no devices yet.

@@ -123,10 +123,11 @@ func (t *trial) over(nodes []*nodeFit) {
 	t.fits = nodes
 	t.standing.Nodes = bounded(len(nodes))
 	for _, n := range nodes {
-		t.standing.Devices += bounded(len(n.devices))
-		if n.plugin != "" {
+		if n.plugin != "" && n.node.Allocatable[n.plugin] > 0 { // slices that it has beside are of the same cards
 			t.standing.Devices += bounded(int(min(n.node.Allocatable[n.plugin], math.MaxInt32)))
+			continue
 		}
+		t.standing.Devices += bounded(len(n.devices))
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 // and its users' selectors together.
 const celCacheSize = 512
 
-// features are those with which kube-scheduler and the API server 1.36 compile device selectors.
-var features = cel.Features{EnableConsumableCapacity: true}
+// features are those with which kube-scheduler and the API server 1.36 compile device selectors. Attributes that are lists are
+// there only where both were told to have them.
+var features = cel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}
 
 // Matcher evaluates device selectors as kube-scheduler does and remembers, by slice version, which flavor its devices
 // belong to. It is safe for concurrent use.

@@ -154,6 +154,10 @@ func (n *Node) lines(yield func(string, Line) bool) {
 	for _, f := range n.Flags() {
 		ok = ok && yield(lineFlag, &FlagLine{present{lineFlag}, n.Name, f.Reason, f.Object, f.Message})
 	}
+	for i := range n.MappedClaims {
+		m := &n.MappedClaims[i]
+		ok = ok && yield(lineMapped, &MappedLine{present{lineMapped}, n.Name, m.Namespace, m.Name, m.Pods})
+	}
 	for i := range n.Agents {
 		a := &n.Agents[i]
 		ok = ok && yield(lineAgent, &AgentLine{present{lineAgent}, agentState{n.Name, a.Namespace, a.Name, a.Labels}, a.Serving})

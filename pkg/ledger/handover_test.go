@@ -131,3 +131,31 @@ func TestAHandOverTakesNothingTwice(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatSeveralDevicesMapToIsTheirSum: whole numbers, which need no rounding, add up over a claim's devices.
+func TestWhatSeveralDevicesMapToIsTheirSum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var claim []Taken
+		want := Amounts{}
+		for range rapid.IntRange(1, 4).Draw(t, "devices") {
+			d := Taken{Mappings: &Mappings{Rules: Rules136}, Consumed: Consumption{"size": *resource.NewQuantity(rapid.Int64Range(0, 1<<40).Draw(t, "size"), resource.BinarySI)}}
+			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
+				m := Mapping{Resource: name, Multiplier: *resource.NewQuantity(rapid.Int64Range(1, 1<<20).Draw(t, "multiplier"), resource.DecimalSI)}
+				if rapid.Bool().Draw(t, "by capacity") {
+					m.Capacity = "size"
+				}
+				d.Mappings.List = append(d.Mappings.List, m)
+			}
+			claim = append(claim, d)
+			one, err := MappedBy([]Taken{d}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Add(one, 1)
+		}
+		got, err := MappedBy(claim, 1)
+		if err != nil || amounts(got) != amounts(want) {
+			t.Fatalf("%d devices map to %s (%v), each by itself to %s in all", len(claim), amounts(got), err, amounts(want))
+		}
+	})
+}

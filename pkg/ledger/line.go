@@ -31,6 +31,7 @@ const (
 	lineCounter   = "counter"
 	lineZone      = "zone"
 	lineFlag      = "flag"
+	lineMapped    = "mapped"
 	lineAgent     = "agent"
 	lineRegressed = "regressed"
 	lineNotReady  = "not-ready"
@@ -277,6 +278,20 @@ type FlagLine struct {
 // Key returns the name of what the line is about.
 func (l *FlagLine) Key() string {
 	return fmt.Sprintf("%s %s %s %s %q", lineFlag, l.Node, l.Reason, l.Object, l.Message)
+}
+
+// MappedLine is a claim that takes of a node's own resources, by what the status of pods on it says.
+type MappedLine struct {
+	present
+	Node      string      `json:"node"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Pods      []types.UID `json:"pods"`
+}
+
+// Key returns the name of what the line is about.
+func (l *MappedLine) Key() string {
+	return fmt.Sprintf("%s %s %s/%s", lineMapped, l.Node, l.Namespace, l.Name)
 }
 
 // AgentLine is a pod on a node among which a driver's is found.

@@ -130,8 +130,8 @@ type Claim struct {
 	Named    []Naming
 	// Pod is the uid of the pod that owns it; empty for a claim that a user made.
 	Pod types.UID
-	// again are the devices that its allocation lists more than once; the book notes them.
-	again []DeviceID
+	// Repeated holds the devices that its allocation lists more than once; the book fills it in.
+	Repeated []DeviceID
 }
 
 // Share is one allocation of a device that allows several.

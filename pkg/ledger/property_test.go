@@ -22,6 +22,8 @@ var properties = map[string]property{
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
 	"ReturnedUndoesWith":                  returnedUndoesWith,
 	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
+	"WhatPodsAskForIsTaken":               whatPodsAskForIsTaken,
+	"SharesTakeWhatTheyConsume":           sharesTakeWhatTheyConsume,
 	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
 }
 
@@ -286,6 +288,51 @@ func everyRuleTaintsWhatItSelects(t failer, w *world) {
 			}
 			if len(d.Taints) != want {
 				t.Fatalf("device %s on node %s has taints %v, want %d", d.ID, n.Name, d.Taints, want)
+			}
+		}
+	}
+}
+
+// whatPodsAskForIsTaken: nothing of what pods on a node ask for is free, those that are ending and those that Kueue does not
+// know too.
+func whatPodsAskForIsTaken(t failer, w *world) {
+	s := bookOf(w.live()...).Snapshot()
+	for _, n := range s.Nodes() {
+		left := n.Allocatable.Clone()
+		for _, o := range w.cold() {
+			if o.Pod != nil && o.Pod.Node == n.Name {
+				left.Add(n.Counted(o.Pod.Requests), -1)
+			}
+		}
+		for name, v := range left {
+			if n.Free[name] > v {
+				t.Fatalf("%d of %s is free on node %s, whose pods leave %d:\n%s", n.Free[name], name, n.Name, v, account(n))
+			}
+		}
+	}
+}
+
+// sharesTakeWhatTheyConsume of a device's capacities, each once.
+func sharesTakeWhatTheyConsume(t failer, w *world) {
+	for _, n := range bookOf(w.live()...).Snapshot().Nodes() {
+		for i := range n.Devices {
+			d := &n.Devices[i]
+			want := Consumption{}
+			for _, o := range w.cold() {
+				if o.Claim == nil {
+					continue
+				}
+				for _, s := range o.Claim.Shares {
+					if s.Device == d.ID {
+						want.Add(s.Consumed)
+					}
+				}
+			}
+			got := consumedOf(d)
+			for name, q := range want {
+				if have := got[name]; have.Cmp(q) < 0 {
+					t.Fatalf("shares take %s of %s of device %s, of which its holders have %s", q.String(), name, d.ID, have.String())
+				}
 			}
 		}
 	}

@@ -123,6 +123,7 @@ var kinds = map[string]func() Line{
 	lineCounter:   func() Line { return &CounterLine{} },
 	lineZone:      func() Line { return &ZoneLine{} },
 	lineFlag:      func() Line { return &FlagLine{} },
+	lineMapped:    func() Line { return &MappedLine{} },
 	lineAgent:     func() Line { return &AgentLine{} },
 	lineRegressed: func() Line { return &RegressedLine{} },
 	lineNotReady:  func() Line { return &NotReadyLine{} },

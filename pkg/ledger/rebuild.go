@@ -122,6 +122,8 @@ func (b *rebuilt) add(line Line) error {
 		n.told.zones = append(n.told.zones, Zone{l.Number, l.Devices, l.FreeDevices, l.Allocatable, l.Free})
 	case *FlagLine:
 		n.told.flags = append(n.told.flags, Flag{l.Reason, l.Object, l.Message})
+	case *MappedLine:
+		n.MappedClaims = append(n.MappedClaims, MappedClaim{Namespace: l.Namespace, Name: l.Name, Pods: l.Pods})
 	case *AgentLine:
 		n.Agents = append(n.Agents, Agent{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels, Serving: l.Serving})
 	case *NotReadyLine:
@@ -151,6 +153,8 @@ func nodeOf(line Line) string {
 	case *ZoneLine:
 		return l.Node
 	case *FlagLine:
+		return l.Node
+	case *MappedLine:
 		return l.Node
 	case *AgentLine:
 		return l.Node

@@ -58,7 +58,7 @@ func (c *Claim) once() *Claim {
 		return c
 	}
 	x := *c
-	x.Allocated, x.Shares, x.again = allocated, shares, again
+	x.Allocated, x.Shares, x.Repeated = allocated, shares, again
 	return &x
 }
 

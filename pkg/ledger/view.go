@@ -355,7 +355,7 @@ func (b *Book) holders(id DeviceID, promises []Holder) []Holder {
 	var hs []Holder
 	for uid := range b.claimsOf[id].all() {
 		c := b.claims[uid]
-		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.again, id)}
+		h := Holder{Kind: HolderClaim, UID: uid, Namespace: c.Namespace, Name: c.Name, again: slices.Contains(c.Repeated, id)}
 		if c.Allocated == nil {
 			if pod := b.pods[c.Pod]; pod == nil || !pod.released() {
 				continue

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -63,8 +64,7 @@ func (c *cluster) verified(ctx context.Context) string {
 	GinkgoHelper()
 	status, out, problems := c.ledgerAs(ctx, c.Admin(), append([]string{"verify"}, c.toManager()...)...)
 	Expect(status).To(BeZero(), "%s%s", out, problems)
-	digest := out[strings.Index(out, "sha256:"):]
-	return digest[:strings.Index(digest, ",")]
+	return regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(out)
 }
 
 // askLedger asks the manager for its ledger, with a token if that is not empty.

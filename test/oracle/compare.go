@@ -75,7 +75,7 @@ func Compare(ctx context.Context, worlds iter.Seq[*world.World]) iter.Seq2[Resul
 }
 
 // disagreement compares the answers: whether the pod fits, and if so what its claims are given and take. Where predictions are
-// unsure, kube-scheduler itself may say this or that: then they may say no where it says yes.
+// unsure, kube-scheduler itself may say this or that: then they may say no where it says yes, and what is given is chance.
 func disagreement(r *Result) string {
 	s, p := &r.Scheduler, &r.Predicted
 	switch {
@@ -89,13 +89,13 @@ func disagreement(r *Result) string {
 		return "kube-scheduler takes the pod; predicted was: " + p.Why
 	case !s.Fits && p.Fits:
 		return "predicted was that the pod fits; kube-scheduler says: " + s.Why
-	case !s.Fits:
+	case !s.Fits || p.Unsure:
 		return ""
 	}
 	if diff := cmp.Diff(s.Devices, p.Devices); diff != "" {
 		return "other devices (- kube-scheduler, + predicted):\n" + diff
 	}
-	if diff := cmp.Diff(s.Mapped, p.Mapped); diff != "" && !p.Unsure {
+	if diff := cmp.Diff(s.Mapped, p.Mapped); diff != "" {
 		return "other amounts (- kube-scheduler, + predicted):\n" + diff
 	}
 	return ""
@@ -103,7 +103,8 @@ func disagreement(r *Result) string {
 
 // unsure says whether kube-scheduler may itself come to different answers. It looks up what a device maps to by the names of
 // its pool and its own alone, and takes the first that it finds, in no order. And of two classes for one extended resource it
-// may or may not know the one that it prefers less by that one's own name as well, as it saw them.
+// may or may not know the one that it prefers less by that one's own name as well, as it saw them. And where slices of a pool
+// do not agree on how many there are, it believes the first that it sees.
 func unsure(w *world.World) bool {
 	type name struct{ pool, device string }
 	seen := map[name]map[corev1.ResourceName]resourcev1.NodeAllocatableResourceMapping{}
@@ -117,6 +118,15 @@ func unsure(w *world.World) bool {
 			}
 			seen[n] = d.NodeAllocatableResourceMappings
 		}
+	}
+	counts := map[resourcev1.ResourcePool]int64{}
+	for _, s := range w.Slices {
+		p := s.Spec.Pool
+		p.Name, p.ResourceSliceCount = s.Spec.Driver+"/"+p.Name, 0
+		if n, known := counts[p]; known && n != s.Spec.Pool.ResourceSliceCount {
+			return true
+		}
+		counts[p] = s.Spec.Pool.ResourceSliceCount
 	}
 	serves := map[string]bool{}
 	for _, c := range w.Classes {

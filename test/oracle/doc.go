@@ -2,13 +2,15 @@
 // them: does the pod fit, which devices are its claims given, and what do those take of the node's own resources.
 //
 // Worlds are made from seeds by package world. Command kubescheduler, a process of its own, lets kube-scheduler 1.36 look at
-// each; Predict feeds the same objects to a ledger.Book through internal/observe and asks admission.Decider.Predict. There may
-// be no disagreement, and each that was found is a case by itself in quirks_test.go.
+// each, with all of its plugins and a fake API server behind it; Predictor feeds the same objects, in any order, to a
+// ledger.Book through internal/observe and asks admission.Decider.Predict. There may be no disagreement, and each that was
+// found is a small world with a name in quirks_test.go. Where kube-scheduler itself comes to this or that by chance the
+// prediction has to know it, and may say no.
 //
 // This is a module of its own because of k8s.io/kubernetes: with its replace directives `go install` of the commands would be
-// refused.
+// refused. Every run of the tests compares 500 worlds; from the repository's folder,
 //
-//	make oracle                    5,000 worlds
-//	make oracle CASES=20000        more of them
-//	make oracle SEED=17 CASES=1    one of them, as it was; its objects are printed where it disagrees
+//	make oracle                    compares 5,000,
+//	make oracle CASES=20000        more of them,
+//	make oracle SEED=17 CASES=1    one, and prints all of it with both answers.
 package oracle

@@ -9,11 +9,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/test/planted"
 )
 
-// TestPlanted breaks an accounting rule and expects to be told.
+// TestPlanted breaks accounting rules, one after another, and expects to be told. There are three of them at least.
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(planted.Faults) < 3 {
+		t.Errorf("%d rules are broken, want three at least", len(planted.Faults))
 	}
 	for i := range planted.Faults {
 		f := &planted.Faults[i]

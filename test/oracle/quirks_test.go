@@ -146,11 +146,11 @@ func TestMappings(t *testing.T) {
 			world: with(lists("gpu", device("a", mapsMemory("2"))), claims(claim("c", request("gpu", 1)))),
 		},
 		"what a pod asks for as a whole stands for its containers": {
-			world: with(asks("cpu=1"), pod4("cpu=3"), lists("gpu", device("a", mapping("cpu=2"))), claims(claim("c", request("gpu", 1)))),
+			world: with(asks("cpu=1"), whole("cpu=3"), lists("gpu", device("a", mapping("cpu=2"))), claims(claim("c", request("gpu", 1)))),
 			fits:  true, mapped: map[corev1.ResourceName]int64{"cpu": 2000},
 		},
 		"it has to cover what is mapped, though": {
-			world: with(asks("cpu=1"), pod4("cpu=3"), lists("gpu", device("a", mapping("cpu=3"))), claims(claim("c", request("gpu", 1)))),
+			world: with(asks("cpu=1"), whole("cpu=3"), lists("gpu", device("a", mapping("cpu=3"))), claims(claim("c", request("gpu", 1)))),
 		},
 		"of the same names in two drivers either may count": {
 			world: with(lists("gpu", device("a")), lists("nic", device("a", mapping("cpu=100"))), claims(claim("c", request("gpu", 1)))), chance: true,
@@ -163,8 +163,8 @@ func TestMappings(t *testing.T) {
 	})
 }
 
-// pod4 makes the pod ask as a whole.
-func pod4(list ...string) change {
+// whole makes the pod ask for that as a whole.
+func whole(list ...string) change {
 	return func(w *world.World) {
 		w.Pod.Spec.Resources = &corev1.ResourceRequirements{Requests: resources(list...)}
 	}
@@ -220,6 +220,12 @@ func TestDevices(t *testing.T) {
 			world: with(lists("gpu", device("a")), lists("gpu", device("b")), last(func(s *resourcev1.ResourceSlice) {
 				s.Spec.Pool.Generation, s.Spec.Pool.ResourceSliceCount = 3, 2
 			}), claims(claim("c", request("gpu", 1)))),
+		},
+		"of slices that do not agree on how many there are the first that is seen counts": {
+			world: with(lists("gpu", device("a")), lists("gpu", device("b")), last(func(s *resourcev1.ResourceSlice) {
+				s.Spec.Pool.ResourceSliceCount = 2
+			}), claims(claim("c", request("gpu", 1)))),
+			chance: true,
 		},
 		"a rule without selector taints all devices": {
 			world: with(lists("gpu", device("a")), claims(claim("c", request("gpu", 1))), changed(func(w *world.World) {

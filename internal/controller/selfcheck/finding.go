@@ -2,6 +2,8 @@ package selfcheck
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -93,7 +95,7 @@ func (c *Controller) say(now time.Time) {
 		written++
 		x.said = true
 		if f.flag != (ledger.Flag{}) {
-			c.event(x.node.Object, string(f.flag.Reason), f.message())
+			c.event(x.node.Object, f, x.node.Name)
 			continue
 		}
 		if f.placement() == (types.NamespacedName{}) {
@@ -105,14 +107,19 @@ func (c *Controller) say(now time.Time) {
 // differs tells of a difference where it belongs.
 func (c *Controller) differs(on runtime.Object, f finding) {
 	c.Metrics.Divergences.WithLabelValues(string(f.difference.Kind)).Inc()
-	c.event(on, v1alpha1.PlacementDiverged, f.message())
+	c.event(on, f, f.node)
 }
 
 // maxNote is how long an event's note may be, in bytes.
 const maxNote = 1024
 
-func (c *Controller) event(on runtime.Object, reason, note string) {
-	c.Events.Eventf(on, nil, corev1.EventTypeWarning, reason, "Compare", "%s", cut(note, maxNote))
+// event writes a finding on an object. Events that differ in their words alone are one to a recorder, which keeps the words of
+// the first: what is related tells them apart.
+func (c *Controller) event(on runtime.Object, f finding, node string) {
+	words := fnv.New64a()
+	_, _ = words.Write([]byte(f.message()))
+	related := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, FieldPath: fmt.Sprintf("%s[%x]", f.flag.Object, words.Sum64())}
+	c.Events.Eventf(on, related, corev1.EventTypeWarning, cmp.Or(string(f.flag.Reason), v1alpha1.PlacementDiverged), "Compare", "%s", cut(f.message(), maxNote))
 }
 
 // cut shortens a text to so many bytes.

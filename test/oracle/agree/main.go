@@ -19,16 +19,22 @@ func main() {
 	flag.Uint64Var(&seeds.Count, "cases", 5000, "how many worlds")
 	flag.BoolVar(&seeds.Stop, "stop", false, "stop at the first disagreement")
 	flag.Parse()
+	os.Exit(run(seeds))
+}
+
+// run returns the exit status.
+func run(seeds oracle.Seeds) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	began := time.Now()
 	s, err := oracle.Agree(ctx, os.Stdout, seeds)
 	fmt.Printf("%s; %.1fs\n", s, time.Since(began).Seconds())
-	if err != nil {
+	switch {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "agree:", err)
-		os.Exit(2)
+		return 2
+	case s.Disagreements > 0:
+		return 1
 	}
-	if s.Disagreements > 0 {
-		os.Exit(1)
-	}
+	return 0
 }

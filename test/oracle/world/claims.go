@@ -96,6 +96,9 @@ func (m *maker) hold(l *listed) {
 	c.Finalizers = []string{resourcev1.Finalizer}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	c.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{m.result(l, "r")}
+	if m.has(broken, 20) {
+		m.misallocate(&c.Status.Allocation.Devices.Results[0])
+	}
 	if m.has(admin, 30) {
 		c.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 		c.Spec.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true)
@@ -112,6 +115,21 @@ func (m *maker) hold(l *listed) {
 	}
 	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{user}
 	m.w.Claims = append(m.w.Claims, c)
+}
+
+// misallocate makes a result say what the slices do not, or no longer.
+func (m *maker) misallocate(r *resourcev1.DeviceRequestAllocationResult) {
+	switch m.IntN(4) {
+	case 0:
+		r.Device = "gone"
+	case 1:
+		r.Pool = "gone"
+	case 2: // it did not allow several then
+		r.ShareID, r.ConsumedCapacity = nil, nil
+	case 3: // it did
+		r.ShareID = ptr.To(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", m.IntN(1<<30))))
+		r.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{memory: quantity("1Gi")}
+	}
 }
 
 // note writes into a pod's status what a claim maps to, more or less.
@@ -245,11 +263,20 @@ func (m *maker) makeExact(d *driver, class string) *resourcev1.ExactDeviceReques
 			Key: pick(m, "", "health", "reserved"), Operator: resourcev1.DeviceTolerationOpExists,
 			Effect: pick(m, "", resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute),
 		}}
+		if t := &e.Tolerations[0]; t.Key != "" && m.chance(30) {
+			t.Operator, t.Value = resourcev1.DeviceTolerationOpEqual, pick(m, "", "bad")
+		}
 	}
-	if d.multiple && m.chance(50) {
+	if m.has(odd, 15) {
+		e.DeviceClassName = pick(m, "none", d.name[:3])
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{bandwidth: quantity("5")}}
+	} else if d.multiple && m.chance(50) {
 		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
 			memory: pick(m, quantity("1Gi"), quantity("2Gi"), quantity("1536Mi"), quantity("4Gi"), quantity("9Gi")),
 		}}
+		if m.chance(20) {
+			e.Capacity.Requests[bandwidth] = quantity("5")
+		}
 	}
 	return e
 }
@@ -271,6 +298,12 @@ func (m *maker) allocate(c *resourcev1.ResourceClaim, p *corev1.Pod) {
 	a.Devices.Results = []resourcev1.DeviceRequestAllocationResult{m.result(l, "r0")}
 	if m.chance(60) {
 		a.NodeSelector = onNode(pick(m, m.target, m.target, m.other))
+	}
+	if m.has(binding, 40) {
+		r := &a.Devices.Results[0]
+		r.BindingConditions, r.BindingFailureConditions = []string{"example.com/attached"}, []string{"example.com/failed"}
+		met := metav1.Condition{Type: pick(m, "example.com/attached", "example.com/failed"), Status: metav1.ConditionTrue, Reason: "Told", LastTransitionTime: metav1.Unix(1_800_000_000, 0)}
+		c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{met}}}
 	}
 	c.Status.Allocation = a
 	for i := range pick(m, 0, 1, 2, resourcev1.ResourceClaimReservedForMaxSize) {

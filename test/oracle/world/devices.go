@@ -36,13 +36,15 @@ type listed struct {
 var driverNames = []string{"gpu.example.com", "nic.example.com", "cpu.example.com"}
 
 const (
-	model    = "model"
-	zone     = "numa"
-	extra    = "extra"
-	memory   = "memory"
-	pcieRoot = "resource.kubernetes.io/pcieRoot"
-	pages2   = corev1.ResourceName("hugepages-2Mi")
-	pages1G  = corev1.ResourceName("hugepages-1Gi")
+	model  = "model"
+	zone   = "numa"
+	extra  = "extra"
+	memory = "memory"
+	// bandwidth is a capacity that not all devices have, without a policy: who does not ask takes all.
+	bandwidth = "bandwidth"
+	pcieRoot  = "resource.kubernetes.io/pcieRoot"
+	pages2    = corev1.ResourceName("hugepages-2Mi")
+	pages1G   = corev1.ResourceName("hugepages-1Gi")
 )
 
 func (m *maker) makeDrivers() {
@@ -68,6 +70,49 @@ func (m *maker) makeDrivers() {
 	}
 	if m.themes[wide] {
 		m.makePool(m.drivers[0], "fabric", nil, m.between(1, 3))
+	}
+	if m.has(wide, 15) { // of one pool each node lists a part
+		d := pick(m, m.drivers...)
+		m.makePool(d, "parts", m.target, 1)
+		m.makePool(d, "parts", m.other, 1)
+	}
+	for range 2 {
+		if m.has(broken, 60) {
+			m.breakSlice()
+		}
+	}
+}
+
+// breakSlice makes what a slice lists impossible in the light of the others of its pool.
+func (m *maker) breakSlice() {
+	if len(m.w.Slices) == 0 {
+		return
+	}
+	s := pick(m, m.w.Slices...)
+	miscounted := max(1, s.Spec.Pool.ResourceSliceCount+int64(m.between(-1, 1)))
+	if len(s.Spec.Devices) == 0 {
+		s.Spec.Pool.ResourceSliceCount = miscounted
+		return
+	}
+	d := &s.Spec.Devices[m.IntN(len(s.Spec.Devices))]
+	switch m.IntN(4) {
+	case 0: // a slice that lists one of its devices once more
+		again := s.DeepCopy()
+		again.ObjectMeta = m.meta("slice", fmt.Sprintf("again-%d", m.made))
+		again.Spec.Devices = []resourcev1.Device{*d.DeepCopy()}
+		again.Spec.Pool.ResourceSliceCount++
+		if m.chance(70) {
+			s.Spec.Pool.ResourceSliceCount++
+		}
+		m.w.Slices = append(m.w.Slices, again)
+	case 1:
+		d.ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: "unknown", Counters: map[string]resourcev1.Counter{"memory": {Value: quantity("1")}}}}
+	case 2:
+		if len(d.ConsumesCounters) > 0 {
+			d.ConsumesCounters[0].Counters = map[string]resourcev1.Counter{"unknown": {Value: quantity("1")}}
+		}
+	case 3:
+		s.Spec.Pool.ResourceSliceCount = miscounted
 	}
 }
 
@@ -203,6 +248,9 @@ func (m *maker) fill(d *driver, s *resourcev1.ResourceSlice, part int, current b
 		}
 		s.Spec.Devices = append(s.Spec.Devices, dev)
 	}
+	if m.chance(30) { // in no order
+		m.Shuffle(len(s.Spec.Devices), func(i, j int) { s.Spec.Devices[i], s.Spec.Devices[j] = s.Spec.Devices[j], s.Spec.Devices[i] })
+	}
 	near := s.Spec.NodeName == nil || *s.Spec.NodeName == m.target.Name
 	for i := range s.Spec.Devices {
 		d.devices = append(d.devices, &listed{driver: d, pool: s.Spec.Pool.Name, spec: &s.Spec.Devices[i], near: near, current: current})
@@ -218,12 +266,18 @@ func (m *maker) makeDevice(d *driver, name string) resourcev1.Device {
 	if m.chance(60) {
 		dev.Attributes[extra] = resourcev1.DeviceAttribute{BoolValue: ptr.To(m.chance(70))}
 	}
+	if m.has(lists, 60) {
+		dev.Attributes[pcieRoot] = resourcev1.DeviceAttribute{StringValues: pick(m, []string{"pci0000:00"}, []string{"pci0000:00", "pci0000:01"}, []string{"pci0000:02"})}
+	}
 	dev.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{memory: {Value: pick(m, quantity("8Gi"), quantity("16Gi"))}}
 	if d.multiple && m.chance(85) {
 		dev.AllowMultipleAllocations = ptr.To(true)
 		c := dev.Capacity[memory]
 		c.RequestPolicy = d.policy
 		dev.Capacity[memory] = c
+	}
+	if d.multiple && m.chance(40) {
+		dev.Capacity[bandwidth] = resourcev1.DeviceCapacity{Value: pick(m, quantity("10"), quantity("100"), quantity("0"))}
 	}
 	if d.mapped && m.chance(75) {
 		dev.NodeAllocatableResourceMappings = d.mapping

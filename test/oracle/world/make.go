@@ -39,6 +39,9 @@ const (
 	huge        theme = "hugepages"
 	resized     theme = "pods that were resized in place"
 	amiss       theme = "claims that are missing, going or not the pod's"
+	broken      theme = "pools that cannot be, and allocations of what is not there"
+	lists       theme = "attributes that are lists"
+	odd         theme = "requests of nothing, and of what nobody has"
 )
 
 // likelihood of each theme, in percent. The order is part of what a seed means.
@@ -48,7 +51,8 @@ var likelihood = []struct {
 }{
 	{mapped, 55}, {multiple, 25}, {counters, 20}, {tainted, 15}, {rules, 10}, {wide, 20}, {binding, 8}, {twins, 6},
 	{extended, 20}, {oddPools, 12}, {prioritized, 20}, {everything, 12}, {constrained, 20}, {admin, 10}, {allocated, 15},
-	{podLevel, 15}, {avoided, 15}, {unreferred, 6}, {huge, 30}, {resized, 10}, {amiss, 5},
+	{podLevel, 15}, {avoided, 15}, {unreferred, 6}, {huge, 30}, {resized, 10}, {amiss, 5}, {broken, 8},
+	{lists, 6}, {odd, 6},
 }
 
 // maker makes one world.

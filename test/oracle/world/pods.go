@@ -204,6 +204,9 @@ func (m *maker) makePod() {
 	if m.has(extended, 4) {
 		m.leave(p)
 	}
+	if m.themes[odd] {
+		m.oddly(p)
+	}
 	terms := onNode(m.target)
 	if m.themes[avoided] {
 		m.choosy(p, &terms.NodeSelectorTerms[0])
@@ -251,6 +254,28 @@ func (m *maker) extend(p *corev1.Pod) {
 				list[i].Resources.Requests[name] = amount("%d", m.between(1, 2))
 				list[i].Resources.Limits[name] = list[i].Resources.Requests[name]
 			}
+		}
+	}
+}
+
+// oddly lets the pod ask for nothing of something, for what nobody has, or for a claim twice.
+func (m *maker) oddly(p *corev1.Pod) {
+	r := &pick(m, &p.Spec.Containers[0], &p.Spec.Containers[len(p.Spec.Containers)-1]).Resources
+	nothing := append([]corev1.ResourceName{plugin, "unknown.example.com/card"}, m.extendedNames...)
+	if name := pick(m, nothing...); m.chance(70) {
+		q := pick(m, quantity("0"), quantity("0"), quantity("1"))
+		r.Requests[name], r.Limits[name] = q, q
+	}
+	if m.chance(15) {
+		r.Requests[pages1G], r.Limits[pages1G] = quantity("1Gi"), quantity("1Gi")
+		beside(r.Requests)
+	}
+	if n := len(p.Spec.ResourceClaims); n > 0 && m.chance(15) {
+		again := p.Spec.ResourceClaims[n-1]
+		if again.ResourceClaimName != nil {
+			again.Name = "again"
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, again)
+			r.Claims = append(r.Claims, corev1.ResourceClaim{Name: again.Name})
 		}
 	}
 }

@@ -4,22 +4,23 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
-// TestPropertiesNoticeEachFault runs with each fault the property that must fail, on worlds that are always the same.
-func TestPropertiesNoticeEachFault(t *testing.T) {
+// TestPropertiesFindEachFault runs with each fault the property that must fail, on worlds that are always the same.
+func TestPropertiesFindEachFault(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Faults {
+	for _, f := range slices.Concat(Faults, Own) {
 		t.Run(f.Name, func(t *testing.T) {
 			overlay, err := f.Overlay(root, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-run", f.Test, "./pkg/ledger",
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-run", f.Property+"$", "./pkg/ledger",
 				"-rapid.checks=100", "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
 			cmd.Dir = root
 			out, err := cmd.CombinedOutput()
