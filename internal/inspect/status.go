@@ -118,6 +118,11 @@ func Of(e *ledger.Export, policies []*flavors.Policy) (*Status, error) {
 			c.flags[l.Node] = append(c.flags[l.Node], Flag{l.Reason, l.Object, l.Message})
 		}
 	}
+	for _, n := range s.Nodes() {
+		for _, f := range c.decider.ServedTwice(s, n) {
+			c.flags[n.Name] = append(c.flags[n.Name], Flag{f.Reason, f.Object, f.Message})
+		}
+	}
 	h := &e.Header
 	out := &Status{Source: h.Source, Leader: h.Leader, Version: h.Version, Digest: h.Digest, Time: h.Time, Flavors: []FlavorCount{}}
 	for _, p := range policies {

@@ -112,7 +112,7 @@ func New(e Environment) (*Parts, error) {
 	}
 	p.Policy = &policy.Controller{Client: e.Client, Policies: resolver, Matcher: matcher}
 	p.SelfCheck = &selfcheck.Controller{
-		Client: e.Client, Book: book, Store: store, Events: e.Events, Metrics: m, Clock: e.Clock, Synced: observer.Synced,
+		Client: e.Client, Book: book, Decider: decider, Store: store, Events: e.Events, Metrics: m, Clock: e.Clock, Synced: observer.Synced,
 	}
 	return p, nil
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -139,4 +140,20 @@ func NodeState(n *ledger.Node) (DeviceState, string) {
 // as: plugin and pool are the same hardware, and it lends by the plugin alone. Nil for none.
 func (d *Decider) Plugged(s *ledger.Snapshot, n *ledger.Node) map[*ledger.Device]corev1.ResourceName {
 	return d.plugged(s, n)
+}
+
+// ServedTwice flags the extended resources that a node lists and whose DeviceClasses select devices of it, in order of their
+// names: which cards these are takes the classes' selectors, so that the ledger alone cannot tell. Nil for none.
+func (d *Decider) ServedTwice(s *ledger.Snapshot, n *ledger.Node) []ledger.Flag {
+	count := map[corev1.ResourceName]int{}
+	for _, name := range d.plugged(s, n) {
+		count[name]++
+	}
+	var flags []ledger.Flag
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		flags = append(flags, ledger.Flag{Reason: ledger.FlagServedTwice, Message: fmt.Sprintf(
+			"a device plugin lists %d of %s, and DRA lists %d devices that DeviceClass %s serves it by: they count once, and the device plugin lends them",
+			n.Allocatable[name], name, count[name], s.ClassFor(name).Name)})
+	}
+	return flags
 }

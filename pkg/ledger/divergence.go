@@ -121,6 +121,9 @@ func (c *comparison) compare() {
 	c.workload, _ = c.b.workloadOf(c.pod.Namespace, c.pod.Owner)
 	c.promised = c.b.promiseOf(c.workload, c.pod)
 	c.node()
+	if len(c.pod.Claims) == 0 && len(c.statuses) == 0 {
+		return
+	}
 	claims := map[string]*Claim{}
 	for uid := range c.b.claimOfPod[c.uid].all() {
 		if claim := c.b.claims[uid]; claim.Namespace == c.pod.Namespace {

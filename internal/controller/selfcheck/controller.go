@@ -14,6 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/placements"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -31,6 +32,7 @@ const (
 type Controller struct {
 	Client  client.Client
 	Book    *ledger.Book
+	Decider *admission.Decider
 	Store   *placements.Store
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
@@ -45,8 +47,9 @@ type Controller struct {
 	started bool
 	// nodes are as of the last check; found is what was found on each that has anything. A node that is the same by pointer has
 	// the same.
-	nodes map[string]*ledger.Node
-	found map[string][]finding
+	nodes   map[string]*ledger.Node
+	classes *ledger.Classes
+	found   map[string][]finding
 	// sightings are what stands now, each with since when and whether it was said.
 	sightings map[finding]*sighting
 	// marked are the Placements whose condition is, or may be, true.
@@ -108,12 +111,15 @@ func (c *Controller) at(t time.Time) {
 
 // see works out what stands. Only nodes that changed are looked at.
 func (c *Controller) see(s *ledger.Snapshot, now time.Time) {
+	if s.Classes() != c.classes { // they say which cards a node serves twice
+		c.classes, c.nodes = s.Classes(), nil
+	}
 	nodes := make(map[string]*ledger.Node, len(s.Nodes()))
 	sightings := map[finding]*sighting{}
 	for _, n := range s.Nodes() {
 		nodes[n.Name] = n
 		if c.nodes[n.Name] != n {
-			if list := findings(n); len(list) > 0 {
+			if list := c.findings(s, n); len(list) > 0 {
 				c.found[n.Name] = list
 			} else {
 				delete(c.found, n.Name)

@@ -27,6 +27,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/metrics"
 	"github.com/plimsoll-dev/plimsoll/internal/placements"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -62,7 +64,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) start(c client.Client) {
 	b.recorder, b.registry = events.NewFakeRecorder(1000), prometheus.NewRegistry()
 	b.Controller = &Controller{
-		Client: c, Book: ledger.New(), Store: &placements.Store{Client: c, Live: c}, Events: b.recorder,
+		Client: c, Book: ledger.New(), Decider: &admission.Decider{Matcher: flavors.NewMatcher()}, Store: &placements.Store{Client: c, Live: c}, Events: b.recorder,
 		Metrics: metrics.New(b.registry), Clock: b.clock, Synced: func() bool { return true },
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("64"), "pods": resource.MustParse("110")}}}

@@ -25,12 +25,12 @@ type finding struct {
 }
 
 // findings returns all that is found on a node, each once.
-func findings(n *ledger.Node) []finding {
+func (c *Controller) findings(s *ledger.Snapshot, n *ledger.Node) []finding {
 	var list []finding
 	for _, d := range n.Divergences() {
 		list = append(list, finding{difference: d, node: n.Name})
 	}
-	for _, f := range n.Flags() {
+	for _, f := range slices.Concat(n.Flags(), c.Decider.ServedTwice(s, n)) {
 		x := finding{flag: f}
 		if f.Object == "" {
 			x.node = n.Name
