@@ -26,15 +26,15 @@ type Predictor struct {
 // NewPredictor returns one.
 func NewPredictor() *Predictor { return &Predictor{&admission.Decider{Matcher: flavors.NewMatcher()}} }
 
-// Predict answers what admission says of the world's pod, on a book that was given all of its objects.
+// Predict answers what admission says of the world's pod, on a book that was given all of its objects, some as they were before
+// and with others that have gone since.
 func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, error) {
 	book := ledger.New()
 	objects := w.Objects()
-	rand.New(rand.NewPCG(uint64(len(objects)), 1)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
-	for _, o := range objects {
-		observation, ok := observe.Of(o, false)
+	for _, v := range history(rand.New(rand.NewPCG(uint64(len(objects)), 1)), objects) {
+		observation, ok := observe.Of(v.object, v.gone)
 		if !ok {
-			return world.Answer{}, fmt.Errorf("the book does not take %T %s", o, o.GetName())
+			return world.Answer{}, fmt.Errorf("the book does not take %T %s", v.object, v.object.GetName())
 		}
 		observation.At = time.Unix(1_800_000_000, 0)
 		book.Apply(observation)
