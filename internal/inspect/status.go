@@ -119,7 +119,7 @@ func Of(e *ledger.Export, policies []*flavors.Policy) (*Status, error) {
 		}
 	}
 	for _, n := range s.Nodes() {
-		for _, f := range c.decider.ServedTwice(s, n) {
+		for _, f := range c.decider.Flags(s, n) {
 			c.flags[n.Name] = append(c.flags[n.Name], Flag{f.Reason, f.Object, f.Message})
 		}
 	}

@@ -100,6 +100,15 @@ func (w *world) shared(node string, times int) *world {
 	return w
 }
 
+// namesake lists, for another driver, a device by a pool and name that are there, which takes a cpu.
+func (w *world) namesake(node, device string) *world {
+	s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: "other.example.com", NodeName: ptr.To(node),
+		Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}, Devices: []resourcev1.Device{{Name: device}}}}
+	mappingSlice(s)
+	s.Name, s.UID, s.ResourceVersion = "other-"+node, types.UID("other-"+node), "1"
+	return w.see(ledger.KindSlice, s.UID, func(o *ledger.Observation) { o.Slice = s })
+}
+
 func TestDevicesThatAreNotOneEach(t *testing.T) {
 	for name, c := range map[string]struct {
 		world  *world
@@ -147,6 +156,14 @@ func TestDevicesThatAreNotOneEach(t *testing.T) {
 			newWorld().node("n", "h100:1", nil).tainted("gpu.example.com", ""), pods(1, 1, nil), "has taint example.com/sick", v1alpha1.ReasonDevicesUnhealthy},
 		"a rule taints the devices that it selects alone": {
 			newWorld().node("n", "h100:2", nil).tainted("gpu.example.com", "gpu-1"), pods(1, 1, nil), "main: 1 pod of h100 on n", ""},
+		"a device that kube-scheduler may take for another that maps is not lent, while others are": {
+			newWorld().node("n", "h100:2", nil).namesake("n", "gpu-0"), pods(2, 1, nil), "another is listed by these", v1alpha1.ReasonDevicesUnhealthy},
+		"a device of a name of its own is lent beside one that may be taken for another": {
+			newWorld().node("n", "h100:2", nil).namesake("n", "gpu-0"), pods(1, 1, nil), "main: 1 pod of h100 on n", ""},
+		"a node whose plugin serves what a class serves as well takes no pod that has claims besides": {
+			newWorld().node("n", "h100:1", func(n *corev1.Node, _ *resourcev1.ResourceSlice) {
+				n.Status.Allocatable["example.com/nic"] = resource.MustParse("4")
+			}).serves("nic", "example.com/nic", "none", 1), pods(1, 1, func(ps *PodSet) { ps.Requests["example.com/nic"] = 1 }), "never binds a pod", v1alpha1.ReasonClaimUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dec := c.world.decide(t, Request{PodSets: []PodSet{c.podSet}})

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -165,4 +166,39 @@ func (n *nodeFit) scarce(b book, pods int32) corev1.ResourceName {
 		return short
 	}
 	return ""
+}
+
+// mistakable returns the devices of a node that kube-scheduler 1.36 may take for others when it looks up what they take of the
+// node's own resources: by pool and name alone, among the slices of all drivers and generations. Nil for none. They are not
+// lent, while others are.
+func mistakable(n *ledger.Node) map[ledger.DeviceID]bool {
+	if !slices.ContainsFunc(n.Devices, func(d ledger.Device) bool { return d.Mappings != nil }) &&
+		!slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool { return len(p.Every) > len(p.Slices) }) {
+		return nil
+	}
+	var out map[ledger.DeviceID]bool
+	for i := range n.Devices {
+		if d := &n.Devices[i]; len(namesakes(d.ID, n, []*ledger.Node{n})) > 1 {
+			if out == nil {
+				out = map[ledger.DeviceID]bool{}
+			}
+			out[d.ID] = true
+		}
+	}
+	return out
+}
+
+// neverBound keeps pods from a node that kube-scheduler 1.36 would choose and then fail to bind them to: those that have claims
+// and ask for extended resources that a device plugin serves there and a DeviceClass serves elsewhere. It makes a claim for
+// these, which is empty.
+func (n *nodeFit) neverBound(s *ledger.Snapshot) {
+	if len(n.ps.Shape.Claims) == 0 || n.byNumber != "" || n.spans != "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.ps.Requests)) {
+		if ledger.IsExtended(name) && n.ps.Requests[name] > 0 && n.node.Allocatable[name] > 0 && s.ClassFor(name) != nil {
+			n.spans = fmt.Sprintf("node %s: its device plugin serves %s, as DeviceClass %s does elsewhere, and kube-scheduler never binds a pod there that has claims besides", n.node.Name, name, s.ClassFor(name).Name)
+			return
+		}
+	}
 }

@@ -302,6 +302,8 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			lost, away = lost+1, dev
 		case dev.Unusable != "":
 			sick, example = sick+1, fmt.Sprintf("device %s: %s", dev.ID.Device, dev.Unusable)
+		case w.mistaken[dev.ID]:
+			sick, example = sick+1, fmt.Sprintf("device %s: kube-scheduler looks it up by pool and name alone, and another is listed by these that takes otherwise of the node's own resources", dev.ID.Device)
 		case w.unreferred(dev):
 			sick, example = sick+1, fmt.Sprintf("device %s takes some of the node's own resources, and kube-scheduler gives no such device to a claim that no container refers to", dev.ID.Device)
 		case n.overdue(dev) && b != emptyHealthy:

@@ -75,6 +75,8 @@ type want struct {
 	plugged map[*ledger.Device]corev1.ResourceName
 	// referred says whether a container refers to its claim.
 	referred bool
+	// mistaken are devices that kube-scheduler may take for others.
+	mistaken map[ledger.DeviceID]bool
 }
 
 // unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
@@ -85,7 +87,7 @@ func (w *want) given(dev *ledger.Device, b book) bool {
 	if _, plugged := w.plugged[dev]; plugged && b != emptyHealthy {
 		return false
 	}
-	return w.usable(dev, b) && !w.unreferred(dev) && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
+	return w.usable(dev, b) && !w.unreferred(dev) && !w.mistaken[dev.ID] && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -172,6 +174,7 @@ func (d *Decider) fit(s *ledger.Snapshot, q *question, n *ledger.Node, departed 
 		if q.plugin != "" {
 			d.byClass(s, q.policy, f, q.plugin)
 		}
+		f.neverBound(s)
 	}
 	f.steady = f.timeless()
 	return f
@@ -208,8 +211,9 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 	if len(requests) > 0 {
 		plugged = d.plugged(s, f.node)
 	}
+	mistaken := mistakable(f.node)
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim)}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim), mistaken: mistaken}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice

@@ -116,12 +116,17 @@ func (f *foresight) ignored() {
 // named returns the devices that a result may be taken for: the one that it is comes first, and of those that map the same
 // there is one.
 func (f *foresight) named(r *resourcev1.DeviceRequestAllocationResult) []*resourcev1.Device {
+	return namesakes(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}, f.n, f.s.Nodes())
+}
+
+// namesakes is named for a device of node n, among the slices of its pools and of those of other nodes.
+func namesakes(id ledger.DeviceID, n *ledger.Node, others []*ledger.Node) []*resourcev1.Device {
 	var out []*resourcev1.Device
 	add := func(s *resourcev1.ResourceSlice, own bool) {
-		if s.Spec.Pool.Name != r.Pool || (s.Spec.Driver == r.Driver) != own {
+		if s.Spec.Pool.Name != id.Pool || (s.Spec.Driver == id.Driver) != own {
 			return
 		}
-		i := slices.IndexFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return d.Name == r.Device })
+		i := slices.IndexFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return d.Name == id.Device })
 		if i < 0 {
 			return
 		}
@@ -135,24 +140,24 @@ func (f *foresight) named(r *resourcev1.DeviceRequestAllocationResult) []*resour
 	}
 	look := func(n *ledger.Node, own bool) {
 		for i := range n.Pools {
-			if p := &n.Pools[i]; p.Name == r.Pool {
+			if p := &n.Pools[i]; p.Name == id.Pool {
 				for _, s := range p.Every {
 					add(s, own)
 				}
 			}
 		}
 	}
-	for i := range f.n.Pools { // what is listed now goes before what is left of older generations
-		if p := &f.n.Pools[i]; p.Name == r.Pool && p.Driver == r.Driver {
+	for i := range n.Pools { // what is listed now goes before what is left of older generations
+		if p := &n.Pools[i]; p.Name == id.Pool && p.Driver == id.Driver {
 			for _, s := range p.Slices {
 				add(s, true)
 			}
 		}
 	}
-	look(f.n, true)
+	look(n, true)
 	for _, own := range []bool{true, false} {
-		for _, n := range f.s.Nodes() {
-			look(n, own)
+		for _, other := range others {
+			look(other, own)
 		}
 	}
 	return out

@@ -142,9 +142,10 @@ func (d *Decider) Plugged(s *ledger.Snapshot, n *ledger.Node) map[*ledger.Device
 	return d.plugged(s, n)
 }
 
-// ServedTwice flags the extended resources that a node lists and whose DeviceClasses select devices of it, in order of their
-// names: which cards these are takes the classes' selectors, so that the ledger alone cannot tell. Nil for none.
-func (d *Decider) ServedTwice(s *ledger.Snapshot, n *ledger.Node) []ledger.Flag {
+// Flags flags what is odd about a node that its accounts alone do not tell: the extended resources that it lists and whose
+// DeviceClasses select devices of it, and the devices that kube-scheduler may take for others, each in order of their names. Nil
+// for none.
+func (d *Decider) Flags(s *ledger.Snapshot, n *ledger.Node) []ledger.Flag {
 	count := map[corev1.ResourceName]int{}
 	for _, name := range d.plugged(s, n) {
 		count[name]++
@@ -154,6 +155,13 @@ func (d *Decider) ServedTwice(s *ledger.Snapshot, n *ledger.Node) []ledger.Flag 
 		flags = append(flags, ledger.Flag{Reason: ledger.FlagServedTwice, Message: fmt.Sprintf(
 			"a device plugin lists %d of %s, and DRA lists %d devices that DeviceClass %s serves it by: they count once, and the device plugin lends them",
 			n.Allocatable[name], name, count[name], s.ClassFor(name).Name)})
+	}
+	mistaken := mistakable(n)
+	for i := range n.Devices {
+		if id := n.Devices[i].ID; mistaken[id] {
+			flags = append(flags, ledger.Flag{Reason: ledger.FlagQuirk, Object: id.String(), Message: fmt.Sprintf(
+				"device %s is not lent: kube-scheduler looks up what it takes of the node's own resources by pool and name alone, and may find another", id)})
+		}
 	}
 	return flags
 }

@@ -65,14 +65,6 @@ func (b *Book) diverge(n *Node) {
 	for uid := range b.podsAt[place{node: n.Name}].all() {
 		p := b.pods[uid]
 		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
-		if st := b.statuses[uid]; st != nil {
-			c.statuses = slices.Clone(p.Mapped)
-			for i := range st.Claims {
-				if !p.maps(st.Claims[i].Claim) { // else it was told by either reading of the status
-					c.statuses = append(c.statuses, st.Claims[i])
-				}
-			}
-		}
 		c.compare()
 	}
 	n.diverged = append(n.diverged, n.unsummed()...)

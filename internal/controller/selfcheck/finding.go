@@ -30,7 +30,7 @@ func (c *Controller) findings(s *ledger.Snapshot, n *ledger.Node) []finding {
 	for _, d := range n.Divergences() {
 		list = append(list, finding{difference: d, node: n.Name})
 	}
-	for _, f := range slices.Concat(n.Flags(), c.Decider.ServedTwice(s, n)) {
+	for _, f := range slices.Concat(n.Flags(), c.Decider.Flags(s, n)) {
 		x := finding{flag: f}
 		if f.Object == "" {
 			x.node = n.Name
