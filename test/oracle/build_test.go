@@ -33,7 +33,7 @@ func with(changes ...change) *world.World {
 }
 
 func meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}
+	return metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "7"}
 }
 
 func node(name string) *corev1.Node {
@@ -129,6 +129,15 @@ func device(name string, changes ...func(*resourcev1.Device)) resourcev1.Device 
 		change(&d)
 	}
 	return d
+}
+
+// many makes so many devices.
+func many(n int) []resourcev1.Device {
+	var out []resourcev1.Device
+	for i := range n {
+		out = append(out, device(fmt.Sprintf("d%02d", i)))
+	}
+	return out
 }
 
 // mapping makes a device map to the node's resources, so much a device.

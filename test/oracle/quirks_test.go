@@ -227,6 +227,19 @@ func TestDevices(t *testing.T) {
 			}), claims(claim("c", request("gpu", 1)))),
 			chance: true,
 		},
+		"an attribute that is a list fails no selector": {
+			world: with(lists("gpu", device("a", func(d *resourcev1.Device) {
+				d.Attributes = map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"resource.kubernetes.io/pcieRoot": {StringValues: []string{"pci0000:00", "pci0000:01"}}}
+			})), claims(claim("c", request("gpu", 1)))),
+			fits: true,
+		},
+		"more devices than a claim can have fail the pod": {
+			world: with(lists("gpu", many(33)...), claims(claim("c", &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeAll}))),
+		},
+		"as many as it can have are given": {
+			world: with(lists("gpu", many(32)...), claims(claim("c", &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeAll}))),
+			fits:  true,
+		},
 		"a rule without selector taints all devices": {
 			world: with(lists("gpu", device("a")), claims(claim("c", request("gpu", 1))), changed(func(w *world.World) {
 				r := &resourcev1beta2.DeviceTaintRule{ObjectMeta: meta("rule")}
