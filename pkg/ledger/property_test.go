@@ -22,6 +22,7 @@ var properties = map[string]property{
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
 	"ReturnedUndoesWith":                  returnedUndoesWith,
 	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
+	"UnlikeAccountsHaveUnlikeDigests":     unlikeAccountsHaveUnlikeDigests,
 	"WhatPodsAskForIsTaken":               whatPodsAskForIsTaken,
 	"SharesTakeWhatTheyConsume":           sharesTakeWhatTheyConsume,
 	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
@@ -335,5 +336,20 @@ func sharesTakeWhatTheyConsume(t failer, w *world) {
 				}
 			}
 		}
+	}
+}
+
+// unlikeAccountsHaveUnlikeDigests: what changes the accounts changes their digest.
+func unlikeAccountsHaveUnlikeDigests(t failer, w *world) {
+	b := New()
+	was, digest := known(b.Snapshot()), b.Snapshot().Digest()
+	for _, o := range w.live() {
+		b.Apply(o)
+		s := b.Snapshot()
+		is := known(s)
+		if is != was && s.Digest() == digest {
+			t.Fatalf("%s %s version %d changes accounts and not their digest: %s", o.Ref.Kind, o.Ref.UID, o.Ref.ResourceVersion, difference(is, was))
+		}
+		was, digest = is, s.Digest()
 	}
 }
