@@ -85,7 +85,7 @@ func (h *Heard) each(do func(kind string, at time.Time)) {
 	}
 }
 
-// listen returns a ListerWatcher that notes whatever comes.
+// listen returns a ListerWatcher that notes whatever comes: a list, that a watch is opened, its events and bookmarks.
 func (h *Heard) listen(kind string, lw toolscache.ListerWatcher) toolscache.ListerWatcher {
 	e := &ear{heard: h, kind: kind, at: h.clock.Now()}
 	h.mu.Lock()
@@ -105,6 +105,7 @@ func (h *Heard) listen(kind string, lw toolscache.ListerWatcher) toolscache.List
 			if err != nil {
 				return nil, err
 			}
+			e.note() // the server takes it up where the last one ended; its first bookmark is a minute away
 			return e.over(w), nil
 		},
 	}

@@ -82,7 +82,7 @@ func TestHeardOfWhatComes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.heard(10) // nothing came of it yet
+	l.heard(20) // the server answers
 	node := &corev1.Node{}
 	for i, event := range []watch.EventType{watch.Added, watch.Modified, watch.Bookmark, watch.Deleted} {
 		l.at(30 + i)

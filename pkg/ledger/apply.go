@@ -350,22 +350,6 @@ func (b *Book) applyTaintRule(uid types.UID, r *TaintRule) bool {
 	return true
 }
 
-func (b *Book) applyPodStatus(uid types.UID, st *PodStatus) bool {
-	old := b.statuses[uid]
-	if old == nil && st == nil || old != nil && st != nil && reflect.DeepEqual(old, st) {
-		return false
-	}
-	if st == nil {
-		delete(b.statuses, uid)
-	} else {
-		b.statuses[uid] = st
-	}
-	if p := b.pods[uid]; p != nil {
-		b.touchPlace(p.place())
-	}
-	return true
-}
-
 func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	old := b.workloads[uid]
 	if old == nil && w == nil {

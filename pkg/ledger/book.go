@@ -59,7 +59,6 @@ type Book struct {
 	promisedOn index[string]
 	promisedIn index[pool]
 	rules      map[types.UID]*TaintRule
-	statuses   map[types.UID]*PodStatus
 	// countedIn are the pools of the devices that a Placement promises by number.
 	countedIn map[types.UID]map[pool]struct{}
 	workloads map[types.UID]*Workload
@@ -127,7 +126,6 @@ func New() *Book {
 		promisedOn: index[string]{},
 		promisedIn: index[pool]{},
 		rules:      map[types.UID]*TaintRule{},
-		statuses:   map[types.UID]*PodStatus{},
 		countedIn:  map[types.UID]map[pool]struct{}{},
 		workloads:  map[types.UID]*Workload{},
 		ownedBy:    index[ownerKey]{},
@@ -186,8 +184,6 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 		touched = b.applyWorkload(o.Ref.UID, o.Workload)
 	case KindTaintRule:
 		touched = b.applyTaintRule(o.Ref.UID, o.TaintRule)
-	case KindPodStatus:
-		touched = b.applyPodStatus(o.Ref.UID, o.PodStatus)
 	}
 	if touched {
 		b.version++

@@ -121,10 +121,6 @@ func TestANodeOf64CPUsOfWhichAClaimTakes40(t *testing.T) {
 			seePod("p", 1, Pod{Node: "a", Requests: Amounts{"cpu": 40000, "pods": 1}, Mapped: []ClaimStatus{{Claim: "c", Amounts: s.mapped}}, Claims: []string{"c"}, Referring: []int{1}}),
 			seeClaim("c", 1, Claim{Pod: "p", Allocated: []DeviceID{s.device}}),
 		},
-		"given to a bound pod whose status is of another release": {
-			seePod("p", 1, Pod{Node: "a", Requests: none, Claims: []string{"c"}, Referring: []int{1}}), seeClaim("c", 1, Claim{Pod: "p", Allocated: []DeviceID{s.device}}),
-			{Ref: ref(KindPodStatus, "p", 1), PodStatus: &PodStatus{Claims: []ClaimStatus{{Claim: "c", Amounts: s.mapped}}}},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := bookOf(seeNode("a", 1, nil), slice)

@@ -65,14 +65,6 @@ func (b *Book) diverge(n *Node) {
 	for uid := range b.podsAt[place{node: n.Name}].all() {
 		p := b.pods[uid]
 		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
-		if st := b.statuses[uid]; st != nil {
-			c.statuses = slices.Clone(p.Mapped)
-			for i := range st.Claims {
-				if !p.maps(st.Claims[i].Claim) { // else it was told by either reading of the status
-					c.statuses = append(c.statuses, st.Claims[i])
-				}
-			}
-		}
 		c.compare()
 	}
 	n.diverged = append(n.diverged, n.unsummed()...)
@@ -121,6 +113,9 @@ func (c *comparison) compare() {
 	c.workload, _ = c.b.workloadOf(c.pod.Namespace, c.pod.Owner)
 	c.promised = c.b.promiseOf(c.workload, c.pod)
 	c.node()
+	if len(c.pod.Claims) == 0 && len(c.statuses) == 0 {
+		return
+	}
 	claims := map[string]*Claim{}
 	for uid := range c.b.claimOfPod[c.uid].all() {
 		if claim := c.b.claims[uid]; claim.Namespace == c.pod.Namespace {

@@ -21,7 +21,6 @@ type agreed struct {
 	node      string
 	pod       Pod
 	claim     Claim
-	more      []Observation
 }
 
 func agree() *agreed {
@@ -40,10 +39,10 @@ func agree() *agreed {
 func (a *agreed) observations() []Observation {
 	pod := seePod("w-0", 1, a.pod)
 	pod.Ref.UID = "pod-uid"
-	return append([]Observation{
+	return []Observation{
 		seeNode("a", 1, nil), seeNode("b", 1, nil), {Ref: ref(KindSlice, "a", 1), Slice: a.slice}, seeSlice("b", 1, 1, 1, 0, 2),
 		seeWorkload("w", 1, 100), seePlacement("w", 1, 100, a.node, 1, a.placement...), seeClaim("c", 1, a.claim), pod,
-	}, a.more...)
+	}
 }
 
 func TestWhatDiffersIsSaidWithBothFigures(t *testing.T) {
@@ -63,10 +62,6 @@ func TestWhatDiffersIsSaidWithBothFigures(t *testing.T) {
 			DivergedStatus, []string{"takes nothing of", "status cpu 16"}},
 		"a status for a claim without devices": {func(a *agreed) { a.claim.Allocated = nil },
 			DivergedStatus, []string{"claim c takes cpu 16 of node a, and the claim has no devices"}},
-		"a status that is seen apart from the pod": {func(a *agreed) {
-			a.more = []Observation{{Ref: ref(KindPodStatus, "pod-uid", 1), PodStatus: &PodStatus{Claims: a.pod.Mapped}}}
-			a.pod.Mapped = nil
-		}, "", nil},
 		"a pod that is about to end": {func(a *agreed) { a.pod.Mapped, a.pod.Terminating = nil, true }, "", nil},
 		"another device": {func(a *agreed) {
 			a.claim.Allocated, a.pod.Mapped = []DeviceID{device("a", 0, 1)}, nil

@@ -24,8 +24,6 @@ const (
 	KindWorkload    Kind = "Workload"
 	// KindTaintRule is a DeviceTaintRule of any served version.
 	KindTaintRule Kind = "DeviceTaintRule"
-	// KindPodStatus is what kube-scheduler noted of a pod's node allocatable resources where the types of 1.36 cannot hold it.
-	KindPodStatus Kind = "PodStatus"
 )
 
 // Ref names one version of one object. ResourceVersion is compared as a number, as the API server defines it.
@@ -52,7 +50,6 @@ type Observation struct {
 	Placement *Placement
 	Workload  *Workload
 	TaintRule *TaintRule
-	PodStatus *PodStatus
 	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
 	Mappings map[string]Mappings
 }
@@ -66,11 +63,6 @@ type TaintRule struct {
 	All, None bool
 	// Driver, Pool and Device narrow it down; empty for any.
 	Driver, Pool, Device string
-}
-
-// PodStatus is what a pod's status says that its claims take of its node.
-type PodStatus struct {
-	Claims []ClaimStatus
 }
 
 // ClaimStatus is what a pod's status says that one of its claims takes of its node.

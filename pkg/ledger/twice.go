@@ -62,11 +62,6 @@ func (c *Claim) once() *Claim {
 	return &x
 }
 
-// maps says whether a pod's requests hold what one of its claims takes of its node.
-func (p *Pod) maps(claim string) bool {
-	return slices.ContainsFunc(p.Mapped, func(c ClaimStatus) bool { return c.Claim == claim && len(c.Amounts) > 0 })
-}
-
 // heldTwice flags a device that is in the allocations of more claims than it allows.
 func (d *Device) heldTwice() []Flag {
 	if len(d.Holders) < 2 {

@@ -99,13 +99,3 @@ func TestAShareThatAClaimListsTwiceCountsOnce(t *testing.T) {
 		t.Error("the same claim again changed an account")
 	}
 }
-
-// TestWhatAPodsStatusMapsCountsOnce, also where both readings of the status tell of it.
-func TestWhatAPodsStatusMapsCountsOnce(t *testing.T) {
-	status := []ClaimStatus{{Claim: "c", Amounts: Amounts{"cpu": 4000}}}
-	p := seePod("p", 1, Pod{Node: "a", Requests: Amounts{"cpu": 5000, "pods": 1}, Mapped: status})
-	b := bookOf(seeNode("a", 1, nil), p, Observation{Ref: ref(KindPodStatus, "p", 1), PodStatus: &PodStatus{Claims: status}})
-	if n := b.Snapshot().Node("a"); n.Free["cpu"] != 59000 || n.Mapped["cpu"] != 4000 {
-		t.Errorf("%d of cpu is free and %d mapped, want 59000 and 4000", n.Free["cpu"], n.Mapped["cpu"])
-	}
-}

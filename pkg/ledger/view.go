@@ -222,15 +222,6 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		for i := range p.Mapped {
 			n.Mapped.Add(p.Mapped[i].Amounts, 1)
 		}
-		if st := b.statuses[uid]; st != nil {
-			for i := range st.Claims {
-				if p.maps(st.Claims[i].Claim) {
-					continue // told twice, by either reading of the status
-				}
-				n.use(Use{Workload: w, Requests: st.Claims[i].Amounts, Times: 1, Freeing: freeing, Until: until, mapped: true}, managed)
-				n.Mapped.Add(st.Claims[i].Amounts, 1)
-			}
-		}
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount

@@ -124,13 +124,6 @@ func (w *world) pod(name string, jobs int) {
 	if own > 0 {
 		w.claim(name+"-c", func(c *Claim) { c.Pod = types.UID(name) })
 	}
-	if w.rarely("other release", 4) {
-		w.versions(func() Observation {
-			return Observation{Ref: Ref{Kind: KindPodStatus, UID: types.UID(name)}, PodStatus: &PodStatus{Claims: []ClaimStatus{
-				{Claim: name + "-c", Amounts: Amounts{"cpu": int64(1000 * w.upTo("mapped", 2))}},
-			}}}
-		}, 3)
-	}
 }
 
 func (w *world) claim(name string, change func(*Claim)) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/test/oracle/world"
 )
@@ -21,6 +22,9 @@ type Scheduler struct {
 	decoder *json.Decoder
 	said    bytes.Buffer
 }
+
+// patience is how long its output is waited for after it was stopped.
+const patience = 10 * time.Second
 
 // Start builds the command kubescheduler, unless that was done before, and starts it. It runs in the module's folder, where
 // tests of this package run.
@@ -36,6 +40,7 @@ func Start(ctx context.Context) (*Scheduler, error) {
 	}
 	s.in, s.encoder, s.decoder = in, json.NewEncoder(in), json.NewDecoder(out)
 	s.cmd.Stderr = &s.said
+	s.cmd.WaitDelay = patience
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start kubescheduler: %w", err)
 	}
