@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -84,8 +85,19 @@ func same(t failer, got, want *Snapshot) {
 		}
 	}
 	if g, w := got.Digest(), want.Digest(); g != w {
-		t.Fatalf("digest %s, and %s of a cold rebuild with the same accounts:\n%s", g, w, accounts(got))
+		t.Fatalf("digest %s, and %s of a cold rebuild with the same accounts: %s\n%s", g, w, difference(digested(got), digested(want)), accounts(got))
 	}
+}
+
+// digested is what a digest is of.
+func digested(s *Snapshot) string {
+	var out strings.Builder
+	for _, l := range s.lines() {
+		if !l.History() {
+			out.Write(bytesOf(l))
+		}
+	}
+	return out.String()
 }
 
 // whatIsRememberedIsWhatIsWorkedOut: a node whose accounts an observation touches is worked out anew, whichever it is.
