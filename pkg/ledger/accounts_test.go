@@ -48,6 +48,9 @@ func listing(n *Node) string {
 	line(" allocatable %s free %s managed %s mapped %s", amounts(n.Allocatable), amounts(n.Free), amounts(n.Managed), amounts(n.Mapped))
 	var uses []string
 	for _, u := range n.Uses {
+		if u.Times == 0 || amounts(u.Requests) == "{}" { // of nothing
+			continue
+		}
 		uses = append(uses, fmt.Sprintf(" use %s %s ×%d freeing %t %s\n", u.Workload, amounts(u.Requests), u.Times, u.Freeing, u.Until.UTC()))
 	}
 	slices.Sort(uses)

@@ -23,6 +23,9 @@ type agents struct {
 func (b *Book) agentChanged(uid types.UID, old, now *Pod, at time.Time) {
 	was := old != nil && old.Labels != nil && old.Node != ""
 	is := now != nil && now.Labels != nil && now.Node != ""
+	if was && b.nodeByName[old.Node] == "" {
+		return // the node went before, and its history with it
+	}
 	if was && (!is || now.Node != old.Node) {
 		h := b.history(old.Node)
 		gone := Agent{Namespace: old.Namespace, Name: old.Name, Labels: old.Labels, Since: at}

@@ -76,7 +76,7 @@ func (b *Book) diverge(n *Node) {
 // unsummed says where more is counted for managed Workloads than for all.
 func (n *Node) unsummed() []Divergence {
 	var out []Divergence
-	for _, name := range slices.Sorted(maps.Keys(n.Managed)) {
+	for name := range n.Managed { // their messages are sorted with the others
 		if used := n.Allocatable[name] - n.Free[name]; n.Managed[name] > used {
 			out = append(out, Divergence{Kind: DivergedAccounts, Node: n.Name, Message: fmt.Sprintf(
 				"node %s: %s is counted for managed Workloads, and %s for all that is on it", n.Name, figure(name, n.Managed[name]), figure(name, used))})
@@ -229,12 +229,13 @@ func (c *comparison) devices(claim *Claim) {
 
 // status holds what a claim's devices map to against what the pod's status says.
 func (c *comparison) status(claim *Claim, references int) {
+	maps := slices.ContainsFunc(claim.all(), func(id DeviceID) bool { return c.device(id).Mappings != nil })
+	if !maps && len(c.statuses) == 0 {
+		return
+	}
 	taken := make([]Taken, 0, len(claim.Allocated)+len(claim.Shares)+len(claim.Admin))
-	maps := false
 	take := func(id DeviceID, consumed Consumption) {
-		m := c.device(id).Mappings
-		maps = maps || m != nil
-		taken = append(taken, Taken{Device: id, Mappings: m, Consumed: consumed})
+		taken = append(taken, Taken{Device: id, Mappings: c.device(id).Mappings, Consumed: consumed})
 	}
 	for _, id := range claim.Allocated {
 		take(id, nil)
@@ -274,6 +275,9 @@ func (s *ClaimStatus) anything() bool {
 
 // all returns the devices of a claim's allocation, each once, those with adminAccess too.
 func (c *Claim) all() []DeviceID {
+	if len(c.Shares) == 0 && len(c.Admin) == 0 && len(c.Allocated) < 2 {
+		return c.Allocated
+	}
 	ids := slices.Concat(c.Allocated, c.Admin)
 	for i := range c.Shares {
 		ids = append(ids, c.Shares[i].Device)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ var properties = map[string]property{
 	"ASnapshotStaysAsItWas":               aSnapshotStaysAsItWas,
 	"ReturnedUndoesWith":                  returnedUndoesWith,
 	"WithoutLeavesNothingOfTheirs":        withoutLeavesNothingOfTheirs,
+	"UnlikeAccountsHaveUnlikeDigests":     unlikeAccountsHaveUnlikeDigests,
 	"WhatPodsAskForIsTaken":               whatPodsAskForIsTaken,
 	"SharesTakeWhatTheyConsume":           sharesTakeWhatTheyConsume,
 	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
@@ -83,8 +85,19 @@ func same(t failer, got, want *Snapshot) {
 		}
 	}
 	if g, w := got.Digest(), want.Digest(); g != w {
-		t.Fatalf("digest %s, and %s of a cold rebuild with the same accounts:\n%s", g, w, accounts(got))
+		t.Fatalf("digest %s, and %s of a cold rebuild with the same accounts: %s\n%s", g, w, difference(digested(got), digested(want)), accounts(got))
 	}
+}
+
+// digested is what a digest is of.
+func digested(s *Snapshot) string {
+	var out strings.Builder
+	for _, l := range s.lines() {
+		if !l.History() {
+			out.Write(bytesOf(l))
+		}
+	}
+	return out.String()
 }
 
 // whatIsRememberedIsWhatIsWorkedOut: a node whose accounts an observation touches is worked out anew, whichever it is.
@@ -335,5 +348,20 @@ func sharesTakeWhatTheyConsume(t failer, w *world) {
 				}
 			}
 		}
+	}
+}
+
+// unlikeAccountsHaveUnlikeDigests: what changes the accounts changes their digest.
+func unlikeAccountsHaveUnlikeDigests(t failer, w *world) {
+	b := New()
+	was, digest := known(b.Snapshot()), b.Snapshot().Digest()
+	for _, o := range w.live() {
+		b.Apply(o)
+		s := b.Snapshot()
+		is := known(s)
+		if is != was && s.Digest() == digest {
+			t.Fatalf("%s %s version %d changes accounts and not their digest: %s", o.Ref.Kind, o.Ref.UID, o.Ref.ResourceVersion, difference(is, was))
+		}
+		was, digest = is, s.Digest()
 	}
 }

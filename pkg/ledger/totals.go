@@ -35,7 +35,7 @@ func (n *Node) Counters() []Counter {
 	if len(list) == 0 {
 		return nil
 	}
-	for _, devices := range [][]Device{n.Devices, n.Elsewhere} {
+	for _, devices := range [][]Device{n.Devices, n.Withheld, n.Elsewhere} {
 		for i := range devices {
 			d := &devices[i]
 			if d.Free() {

@@ -43,6 +43,7 @@ func (b *Book) view(name string) *Node {
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
 			n.Withheld = append(n.Withheld, b.listed(o.Node, p, promised)...)
+			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolIncomplete:
 			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
 		case PoolImpossible:
