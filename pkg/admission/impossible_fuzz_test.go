@@ -52,7 +52,8 @@ func FuzzSlice(f *testing.F) {
 		if json.Unmarshal(data, &list) != nil || len(list) > 8 {
 			return
 		}
-		s := bookOfSlices(list, false).Snapshot()
+		book := bookOfSlices(list, false)
+		s := book.Snapshot()
 		if again := bookOfSlices(list, true).Snapshot(); s.Digest() != again.Digest() {
 			t.Error("the order of slices makes other accounts")
 		}
@@ -60,7 +61,7 @@ func FuzzSlice(f *testing.F) {
 		n.Flags()
 		n.Counters()
 		n.Zones()
-		s.Divergences()
+		book.Divergences()
 		d := &Decider{Matcher: flavors.NewMatcher()}
 		ps := pods(1, 1, assignedTo("h100"))
 		r := Request{Now: after(0), Policy: testPolicy(t, nil), Namespace: "team", PodSets: []PodSet{ps}, EveryFlavor: true}

@@ -47,30 +47,37 @@ type Divergence struct {
 	Message string
 }
 
-// Divergences returns all differences, in order of the nodes' names.
-func (s *Snapshot) Divergences() []Divergence {
+// Divergences returns the differences in the accounts of some nodes as they are, of all where none is named, in order of the
+// nodes' names, and then by kind, namespace, pod and message. They are worked out when they are asked for, since few ask.
+func (b *Book) Divergences(nodes ...string) []Divergence {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look()
+	if len(nodes) == 0 {
+		nodes = slices.Collect(maps.Keys(b.viewAt))
+	}
 	var all []Divergence
-	for _, n := range s.Nodes() {
-		all = append(all, n.Divergences()...)
+	for _, name := range slices.Sorted(slices.Values(nodes)) {
+		if at, ok := b.viewAt[name]; ok {
+			all = append(all, b.diverge(b.views.at(at))...)
+		}
 	}
 	return all
 }
 
-// Divergences returns the differences in a node's accounts, sorted by kind, namespace, pod and message. They are about the
-// node as it was observed: promises that were added to it or taken out since do not change them. The list is read-only.
-func (n *Node) Divergences() []Divergence { return n.diverged }
-
-// diverge works out the differences in a node's accounts, which are complete. The book's lock is held.
-func (b *Book) diverge(n *Node) {
+// diverge works out the differences in a node's accounts. The book's lock is held.
+func (b *Book) diverge(n *Node) []Divergence {
+	found := n.unsummed()
 	for uid := range b.podsAt[place{node: n.Name}].all() {
 		p := b.pods[uid]
 		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
 		c.compare()
+		found = append(found, c.found...)
 	}
-	n.diverged = append(n.diverged, n.unsummed()...)
-	slices.SortFunc(n.diverged, func(x, y Divergence) int {
+	slices.SortFunc(found, func(x, y Divergence) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Pod, y.Pod), cmp.Compare(x.Message, y.Message))
 	})
+	return found
 }
 
 // unsummed says where more is counted for managed Workloads than for all.
@@ -96,6 +103,7 @@ type comparison struct {
 	workload types.UID
 	// promised is its Workload's live Placement; nil for none, and for a pod from before it.
 	promised *Placement
+	found    []Divergence
 }
 
 func (c *comparison) say(kind DivergenceKind, format string, args ...any) {
@@ -103,7 +111,7 @@ func (c *comparison) say(kind DivergenceKind, format string, args ...any) {
 	if w := c.b.workloads[c.workload]; w != nil {
 		d.Workload = w.Name
 	}
-	c.n.diverged = append(c.n.diverged, d)
+	c.found = append(c.found, d)
 }
 
 func (c *comparison) compare() {

@@ -91,7 +91,7 @@ func TestWhatDiffersIsSaidWithBothFigures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := agree()
 			c.change(a)
-			got := bookOf(a.observations()...).Snapshot().Divergences()
+			got := bookOf(a.observations()...).Divergences()
 			if c.says == nil {
 				if len(got) != 0 {
 					t.Errorf("diverged %+v, want nothing", got)
@@ -174,7 +174,7 @@ func TestDivergencesComeAndGo(t *testing.T) {
 		}
 		var have []string
 		book := bookOf(rapid.Permutation(seen).Draw(t, "order")...)
-		for _, d := range book.Snapshot().Divergences() {
+		for _, d := range book.Divergences() {
 			if d.Kind != DivergedStatus {
 				t.Fatalf("%+v, want statuses alone", d)
 			}
@@ -190,7 +190,7 @@ func TestDivergencesComeAndGo(t *testing.T) {
 		for _, o := range seen[len(seen)-2*pods-1:] {
 			book.Apply(o)
 		}
-		if left := book.Snapshot().Divergences(); len(left) != 0 {
+		if left := book.Divergences(); len(left) != 0 {
 			t.Fatalf("still %+v", left)
 		}
 	})

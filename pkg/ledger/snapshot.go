@@ -297,8 +297,6 @@ type Node struct {
 	// told holds what an export says of a node that was read from one; nil for others, where it is worked out.
 	told   *told
 	guises *guises
-	// diverged is what Divergences returns.
-	diverged []Divergence
 }
 
 // Use is what one pod, or the open slots of one promise, take of a node's resources.

@@ -64,7 +64,6 @@ func (b *Book) view(name string) *Node {
 	n.shared = n.promisedTwice()
 	n.cards()
 	n.countMapped(n.Devices, n.Withheld, unlisted)
-	b.diverge(n)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }

@@ -27,7 +27,7 @@ type finding struct {
 // findings returns all that is found on a node, each once.
 func (c *Controller) findings(s *ledger.Snapshot, n *ledger.Node) []finding {
 	var list []finding
-	for _, d := range n.Divergences() {
+	for _, d := range c.Book.Divergences(n.Name) {
 		list = append(list, finding{difference: d, node: n.Name})
 	}
 	for _, f := range slices.Concat(n.Flags(), c.Decider.Flags(s, n)) {
