@@ -27,7 +27,7 @@ const (
 // standIn takes the manager's flags, says who it is to the API server, is ready, and ends on SIGTERM with code 0.
 func standIn() {
 	health := flag.String("health-probe-bind-address", "", "")
-	for _, name := range []string{"namespace", "leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline",
+	for _, name := range []string{"metrics-cert-dir", "namespace", "leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline",
 		"leader-elect-retry-period", "webhook-host", "webhook-port", "webhook-cert-dir", "metrics-bind-address", "kueue-configuration"} {
 		flag.String(name, "", "")
 	}
