@@ -35,7 +35,7 @@ redecide: ## Measures on the lab how fast a device that comes free is given to w
 		-ginkgo.focus='A device that comes free|whatever is cordoned and tainted on the way'
 
 .PHONY: quiet
-quiet: ## Leaves the lab alone for ten minutes, in which nothing may turn stale and nothing be decided or written; no part of CI, which has two.
+quiet: ## Leaves the lab alone for ten minutes, in which nothing may turn stale and nothing be decided or written; CI has a short form of it.
 	@PLIMSOLL_QUIET=10m go test ./test/e2e -count=1 -timeout=40m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
 		-ginkgo.focus='are heard while nothing happens'
 
