@@ -202,7 +202,8 @@ type PolicyFallback struct {
 // PolicyFreshness is about how old knowledge may be.
 // +kubebuilder:validation:XValidation:rule="!has(self.inventoryMemorySeconds) || !has(self.lossGraceSeconds) || self.inventoryMemorySeconds >= self.lossGraceSeconds",message="inventoryMemorySeconds must be at least lossGraceSeconds: what is expected back must be remembered"
 type PolicyFreshness struct {
-	// windowSeconds is how long a watch may be silent (bookmarks count) before what it feeds lends nothing.
+	// windowSeconds is how long a watch may be silent (bookmarks count) before what it feeds lends nothing. The API server sends a
+	// bookmark a minute and leaves one out now and then: below 150 a quiet cluster may be taken for a silent one.
 	// +kubebuilder:default=180
 	// +kubebuilder:validation:Minimum=90
 	// +kubebuilder:validation:Maximum=3600

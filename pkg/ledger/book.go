@@ -192,6 +192,14 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 	return Applied, touched
 }
 
+// Seen says whether an object was given to the book in a version, or a newer one, or as deleted.
+func (b *Book) Seen(kind Kind, uid types.UID, version uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last, known := b.seen[kind][uid]
+	return known && last >= version
+}
+
 // bury marks an object as deleted for good, and forgets the oldest grave when there are too many.
 func (b *Book) bury(key seenKey) {
 	b.seen[key.kind][key.uid] = final

@@ -129,6 +129,10 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
 	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
+	if !r.known(placement) {
+		r.again(r.now.Add(conflictAgain))
+		return nil
+	}
 	if done, err := r.yield(ctx, wl, placement); done || err != nil {
 		return err
 	}

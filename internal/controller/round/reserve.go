@@ -2,6 +2,7 @@ package round
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -35,6 +36,19 @@ func (r *round) conflicts(ctx context.Context, wl *kueue.Workload, key *v1alpha1
 	}
 	r.Metrics.Conflicts.WithLabelValues("Promise").Inc()
 	log.FromContext(ctx).V(2).Info("Decided anew on newer accounts", "changed", changed)
+	return true
+}
+
+// known says whether the accounts of the round have a promise as the cache shows it, which may be ahead of the book: one that it
+// has not, would be held against accounts on which another has its devices. It takes newer accounts where they have it.
+func (r *round) known(placement *v1alpha1.Placement) bool {
+	version, err := strconv.ParseUint(placement.ResourceVersion, 10, 64)
+	if err == nil && !r.Book.Seen(ledger.KindPlacement, placement.UID, version) {
+		return false
+	}
+	if r.snapshot.Version != r.Book.Version() {
+		r.look()
+	}
 	return true
 }
 
