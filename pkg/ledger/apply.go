@@ -47,6 +47,7 @@ func (b *Book) applyNode(o Observation) bool {
 	if old == nil {
 		b.firstSeen[o.Ref.UID] = o.At
 	}
+	o.allocatable = AmountsOf(o.Node.Status.Allocatable)
 	b.nodes[o.Ref.UID] = &o
 	link(b.nodesNamed, o.Node.Name, o.Ref.UID)
 	b.nameNode(o.Node.Name)

@@ -52,6 +52,9 @@ type Observation struct {
 	TaintRule *TaintRule
 	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
 	Mappings map[string]Mappings
+
+	// allocatable is Node's, worked out when the book takes it.
+	allocatable Amounts
 }
 
 // TaintRule is what the book needs of a DeviceTaintRule.

@@ -22,7 +22,7 @@ func (b *Book) view(name string) *Node {
 	}
 	n := &Node{
 		Name: name, Object: o.Node, Ready: nodeReady(o.Node),
-		Allocatable: AmountsOf(o.Node.Status.Allocatable), Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
+		Allocatable: o.allocatable, Managed: Amounts{}, Mapped: Amounts{}, SeenAt: b.firstSeen[o.Ref.UID],
 		guises: &guises{},
 	}
 	if !n.Ready {
@@ -225,7 +225,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	}
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
-	pools := poolsOf(n)
+	var pools map[pool]struct{} // once a promise is on another node
 	for uid := range b.promisesFor(n) {
 		p := b.placements[uid]
 		w := b.workloads[p.Spec.Key.WorkloadUID]
@@ -237,6 +237,9 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 			for _, pn := range ps.Nodes {
 				holder.at = pn.Name
 				if pn.Name != n.Name {
+					if pools == nil {
+						pools = poolsOf(n)
+					}
 					promise(promised, holder, pn.Requests, pools)
 					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
