@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -178,5 +179,21 @@ func TestDevicesThatAreNotOneEach(t *testing.T) {
 				t.Fatalf("%d devices are promised: %v", got, devices)
 			}
 		})
+	}
+}
+
+// TestWhoRefersToAClaimIsPartOfTheQuestion: what was worked out for a claim that no container refers to says nothing about one
+// that some container does, alike as they may be.
+func TestWhoRefersToAClaimIsPartOfTheQuestion(t *testing.T) {
+	d, s, policy := &Decider{Matcher: flavors.NewMatcher()}, newWorld().node("n", "h100:1", mapping("4")).book.Snapshot(), testPolicy(t, nil)
+	for _, referred := range []bool{false, true, false} {
+		ps := pods(1, 1, referring(1))
+		if !referred {
+			ps.Spec.Containers[0].Resources.Claims = nil
+		}
+		dec := d.Decide(t.Context(), s, &Request{Policy: policy, Namespace: "team", Now: after(0), PodSets: []PodSet{ps}})
+		if admitted := dec.Verdict == v1alpha1.VerdictAdmit; admitted != referred {
+			t.Errorf("referred to: %v, and it is %s: %s", referred, dec.Verdict, dec.Message)
+		}
 	}
 }

@@ -26,6 +26,15 @@ func (ps *PodSet) refers(claim int) bool {
 	return slices.ContainsFunc(ps.Spec.Containers, in) || slices.ContainsFunc(ps.Spec.InitContainers, in)
 }
 
+// referred says of each claim of the podset whether a container refers to it.
+func (ps *PodSet) referred() []bool {
+	out := make([]bool, len(ps.Shape.Claims))
+	for i := range out {
+		out[i] = ps.refers(i)
+	}
+	return out
+}
+
 // mapped says whether any of the devices that the podset may have takes some of the node's own resources.
 func (n *nodeFit) mapped() bool {
 	return slices.ContainsFunc(n.matching(), func(d *ledger.Device) bool { return d.Mappings != nil })

@@ -290,7 +290,8 @@ func (ps *PodSet) told() bool {
 			Tolerations []corev1.Toleration
 			Shape       flavors.Shape
 			Requests    ledger.Amounts
-		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests})
+			Referred    []bool
+		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests, ps.referred()})
 		if err != nil {
 			return false
 		}

@@ -252,14 +252,18 @@ func (w *want) count(b book) int64 {
 	return c
 }
 
-// tainted returns the taint for which the allocator would not give a device, or nil.
+// tainted returns the taint for which the allocator would not give a device, or nil: its own, or that of the card that it is a
+// part of.
 func tainted(tolerations []resourcev1.DeviceToleration, dev *ledger.Device) *resourcev1.DeviceTaint {
-	for _, t := range slices.Concat(dev.Taints, dev.Inherited) {
-		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
-			continue
-		}
-		if !slices.ContainsFunc(tolerations, func(tol resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(tol, t) }) {
-			return &t
+	for _, taints := range [2][]resourcev1.DeviceTaint{dev.Taints, dev.Inherited} {
+		for i := range taints {
+			t := &taints[i]
+			if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
+				continue
+			}
+			if !slices.ContainsFunc(tolerations, func(tol resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(tol, *t) }) {
+				return t
+			}
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -58,8 +57,7 @@ func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, stri
 	if why := usedUp(n, d); why != "" {
 		return DeviceUnhealthy, why
 	}
-	all := slices.Concat(d.Taints, d.Inherited)
-	if t := tainted(nil, &ledger.Device{Taints: all, Spec: &resourcev1.Device{Taints: all}}); t != nil {
+	if t := tainted(nil, d); t != nil {
 		return DeviceUnhealthy, fmt.Sprintf("it or its card has taint %s:%s", t.Key, t.Effect)
 	}
 	if !w.usable(d, asIs) {

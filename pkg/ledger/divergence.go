@@ -70,7 +70,7 @@ func (b *Book) diverge(n *Node) []Divergence {
 	found := n.unsummed()
 	for uid := range b.podsAt[place{node: n.Name}].all() {
 		p := b.pods[uid]
-		c := comparison{b: b, n: n, uid: uid, pod: p, statuses: p.Mapped}
+		c := comparison{b: b, n: n, uid: uid, pod: p}
 		c.compare()
 		found = append(found, c.found...)
 	}
@@ -94,11 +94,10 @@ func (n *Node) unsummed() []Divergence {
 
 // comparison holds one bound pod against what else is known of it.
 type comparison struct {
-	b        *Book
-	n        *Node
-	uid      types.UID
-	pod      *Pod
-	statuses []ClaimStatus
+	b   *Book
+	n   *Node
+	uid types.UID
+	pod *Pod
 
 	workload types.UID
 	// promised is its Workload's live Placement; nil for none, and for a pod from before it.
@@ -121,7 +120,7 @@ func (c *comparison) compare() {
 	c.workload, _ = c.b.workloadOf(c.pod.Namespace, c.pod.Owner)
 	c.promised = c.b.promiseOf(c.workload, c.pod)
 	c.node()
-	if len(c.pod.Claims) == 0 && len(c.statuses) == 0 {
+	if len(c.pod.Claims) == 0 && len(c.pod.Mapped) == 0 {
 		return
 	}
 	claims := map[string]*Claim{}
@@ -140,8 +139,8 @@ func (c *comparison) compare() {
 			c.status(claim, c.pod.Referring[i])
 		}
 	}
-	for i := range c.statuses {
-		if s := &c.statuses[i]; s.anything() && (claims[s.Claim] == nil || claims[s.Claim].Allocated == nil) {
+	for i := range c.pod.Mapped {
+		if s := &c.pod.Mapped[i]; s.anything() && (claims[s.Claim] == nil || claims[s.Claim].Allocated == nil) {
 			c.say(DivergedStatus, "pod %s: its status says that claim %s takes %s of node %s, and the claim has no devices", c.pod.Name, s.Claim, figures(s.Amounts), c.n.Name)
 		}
 	}
@@ -238,7 +237,7 @@ func (c *comparison) devices(claim *Claim) {
 // status holds what a claim's devices map to against what the pod's status says.
 func (c *comparison) status(claim *Claim, references int) {
 	maps := slices.ContainsFunc(claim.all(), func(id DeviceID) bool { return c.device(id).Mappings != nil })
-	if !maps && len(c.statuses) == 0 {
+	if !maps && len(c.pod.Mapped) == 0 {
 		return
 	}
 	taken := make([]Taken, 0, len(claim.Allocated)+len(claim.Shares)+len(claim.Admin))
@@ -255,9 +254,9 @@ func (c *comparison) status(claim *Claim, references int) {
 		take(id, nil)
 	}
 	said := Amounts{}
-	for i := range c.statuses {
-		if c.statuses[i].Claim == claim.Name {
-			said.Add(c.statuses[i].Amounts, 1)
+	for i := range c.pod.Mapped {
+		if c.pod.Mapped[i].Claim == claim.Name {
+			said.Add(c.pod.Mapped[i].Amounts, 1)
 		}
 	}
 	if !maps && len(said) == 0 {
