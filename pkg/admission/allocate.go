@@ -294,8 +294,8 @@ func (n *nodeFit) cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceI
 			continue
 		}
 		dev.Taints = nil
-		if known := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}); b != emptyHealthy && known != nil {
-			dev.Taints = known.Taints
+		if b != emptyHealthy {
+			dev.Taints = n.taintsOf(s, dev.Name)
 		}
 		dev.Attributes = marked(dev.Attributes, mark)
 		c.Spec.Devices = append(c.Spec.Devices, dev)
@@ -304,6 +304,15 @@ func (n *nodeFit) cutSlice(s *resourcev1.ResourceSlice, marks map[ledger.DeviceI
 		return cmp.Or(cmp.Compare(n.cost(s, &x), n.cost(s, &y)), strings.Compare(x.Name, y.Name))
 	})
 	return c
+}
+
+// taintsOf returns the taints of a device of one of the node's slices, those of rules among them; nil for one that the node does
+// not list.
+func (n *nodeFit) taintsOf(s *resourcev1.ResourceSlice, device string) []resourcev1.DeviceTaint {
+	if known := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: device}); known != nil {
+		return known.Taints
+	}
+	return nil
 }
 
 // complete makes each pool's slices say how many of them there are: of a lost one only those count that list a device.

@@ -188,6 +188,9 @@ func (n *nodeFit) asListed(give map[ledger.DeviceID]int64) []*resourcev1.Resourc
 				_, ok := give[ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: dev.Name}]
 				return !ok
 			})
+			for i := range c.Spec.Devices { // those of rules among them
+				c.Spec.Devices[i].Taints = n.taintsOf(s, c.Spec.Devices[i].Name)
+			}
 			out = append(out, c)
 		}
 	}
