@@ -119,7 +119,7 @@ func TestADeviceOfSeveralNodesIsPromisedOnce(t *testing.T) {
 	b := bookOf(append([]Observation{seeNode("a", 1, nil), seeNode("b", 1, nil), ofAll(), w[0]}, v...)...)
 	s := b.Snapshot()
 	b.Apply(w[1])
-	if _, changed := b.Reserve(s, keyOf("v", 100), "a"); len(changed) != 1 {
+	if changed := b.Reserve(s, keyOf("v", 100), "a"); len(changed) != 1 {
 		t.Errorf("changed are %v: the device was promised on another node meanwhile", changed)
 	}
 	if got := b.Snapshot().Overlaps(); len(got) != 1 || got[0].Winner.Workload != "v" || got[0].Loser.Workload != "w" {

@@ -11,14 +11,14 @@ import (
 //
 // changed names, sorted and each once, the nodes whose accounts are not those of the snapshot any more, or KeyUnknown where
 // the book does not know that reservation of quota as current, so that a promise for it would not count. Where it is empty
-// the decision may be written; otherwise nothing may be, and it is made anew on now. A device that several nodes may use is
+// the decision may be written; otherwise nothing may be, and it is made anew on a newer one. A device that several nodes may use is
 // in the accounts of each, so a change of it changes all of them.
 //
 // s must be as Book.Snapshot returned it: a snapshot With something has nodes of its own.
-func (b *Book) Reserve(s *Snapshot, key *v1alpha1.PlacementKey, nodes ...string) (now *Snapshot, changed []string) {
-	now = b.Snapshot()
+func (b *Book) Reserve(s *Snapshot, key *v1alpha1.PlacementKey, nodes ...string) (changed []string) {
+	now := b.Snapshot()
 	if !SameKey(b.Live(key.WorkloadUID), key) {
-		return now, []string{KeyUnknown}
+		return []string{KeyUnknown}
 	}
 	for _, name := range nodes {
 		if now.Node(name) != s.Node(name) { // a node that did not change is the same by pointer
@@ -26,7 +26,7 @@ func (b *Book) Reserve(s *Snapshot, key *v1alpha1.PlacementKey, nodes ...string)
 		}
 	}
 	slices.Sort(changed)
-	return now, slices.Compact(changed)
+	return slices.Compact(changed)
 }
 
 // KeyUnknown stands among the names of nodes for a reservation of quota that the book has not seen, or not as current. No node

@@ -81,7 +81,7 @@ func (l *look) conflicts(ctx context.Context, moved []slot, dec admission.Decisi
 	for _, s := range moved {
 		nodes = append(nodes, s.node)
 	}
-	_, changed := l.Book.Reserve(l.snapshot, l.placement.Spec.Key, nodes...)
+	changed := l.Book.Reserve(l.snapshot, l.placement.Spec.Key, nodes...)
 	if len(changed) == 0 {
 		return false
 	}

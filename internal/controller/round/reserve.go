@@ -26,11 +26,11 @@ const (
 // The cache may show a quota reservation that the book has not been given yet. A promise for it would not count, and the next
 // decision would give the same devices away.
 func (r *round) conflicts(ctx context.Context, wl *kueue.Workload, key *v1alpha1.PlacementKey, podSets []v1alpha1.PlacementPodSet) bool {
-	now, changed := r.Book.Reserve(r.snapshot, key, ledger.NodesOf(podSets)...)
+	changed := r.Book.Reserve(r.snapshot, key, ledger.NodesOf(podSets)...)
 	if len(changed) == 0 {
 		return false
 	}
-	r.snapshot = now
+	r.look()
 	if changed[0] == ledger.KeyUnknown { // what the book has yet to see comes no sooner for asking again
 		r.tried[wl.UID] = maxAnew
 	}
