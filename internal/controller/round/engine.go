@@ -114,6 +114,8 @@ type round struct {
 	spoken map[types.UID][]types.UID
 	// tried counts, by Workload, the decisions that were not written in this round because what they touch had changed.
 	tried map[types.UID]int
+	// left are those that hold quota, and are about to be promised what could not be written in this round.
+	left []types.UID
 	// overlaps are, by the Placement that loses, the promises of one device.
 	overlaps map[types.UID]ledger.Overlap
 	// due is when a record may be written that is not worth writing yet; zero for none.
@@ -157,8 +159,11 @@ func (e *Engine) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		if !finished(wl) && r.carries(ctx, wl) {
 			managed++
 		}
-		if err := r.workload(ctx, wl); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			failed = append(failed, fmt.Errorf("workload %s/%s: %w", wl.Namespace, wl.Name, err))
+		if err := r.workload(ctx, wl); err != nil {
+			r.left = append(r.left, wl.UID)
+			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				failed = append(failed, fmt.Errorf("workload %s/%s: %w", wl.Namespace, wl.Name, err))
+			}
 		}
 	}
 	r.forgetTaken(workloads)

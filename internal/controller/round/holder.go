@@ -70,8 +70,10 @@ func (r *round) holder(ctx context.Context, wl *kueue.Workload, m *policies.Mana
 	if why := uncharged(p, req); why != "" && steered(wl, m) {
 		return r.Evictor.Evict(ctx, wl, p, v1alpha1.ReasonQuotaMismatch, why)
 	}
+	delete(r.Store.Offers, wl.UID)
 	switch {
 	case dec.Verdict == v1alpha1.VerdictAdmit, dec.Coming:
+		r.about(wl, req, dec.PodSets)
 		if r.conflicts(ctx, wl, key, dec.PodSets) {
 			return r.anew(ctx, wl, m)
 		}
@@ -128,11 +130,10 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	r.mu.Lock()
 	delete(r.written, wl.UID)
 	r.mu.Unlock()
-	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
 	if !r.known(placement) {
-		r.again(r.now.Add(conflictAgain))
-		return nil
+		return r.unknown(ctx, wl, m, placement)
 	}
+	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
 	if done, err := r.yield(ctx, wl, placement); done || err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (r *round) offer(ctx context.Context) error {
 	for _, w := range r.waiters { // each is offered it anew in its turn
 		delete(r.Store.Offers, w.workload.UID)
 	}
-	t := &turns{round: r, devices: r.snapshot, quota: kueueNow, heads: map[string]string{}, waiting: map[v1alpha1.Reason]int{}}
+	t := &turns{round: r, devices: r.withoutLeft(), quota: kueueNow, heads: map[string]string{}, waiting: map[v1alpha1.Reason]int{}, failed: len(r.left) > 0}
 	r.offeredFirst(kueueNow)
 	var failed []error
 	for i := range r.waiters {
@@ -220,18 +220,24 @@ func inNamespace(head string, wl *kueue.Workload) string {
 
 // take takes an offer from the working copies.
 func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Choice) {
+	offer := offerOf(wl, req, c.Decision.PodSets)
+	t.devices = t.devices.With(offer.Holder, offer.Claims)
+	t.Store.Offers[wl.UID] = offer
+	t.quota.Take(*c.Offer)
+	t.among.Forget()
+}
+
+// offerOf returns what podsets that were decided take.
+func offerOf(wl *kueue.Workload, req *admission.Request, podSets []v1alpha1.PlacementPodSet) placements.Offer {
 	offer := placements.Offer{Holder: ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Namespace: wl.Namespace, Name: wl.Name, Workload: wl.UID}}
-	for _, p := range c.Decision.PodSets {
+	for _, p := range podSets {
 		for i := range req.PodSets {
 			if req.PodSets[i].Name == p.Name {
 				offer.Claims = append(offer.Claims, admission.Claims(p, req.PodSets[i].Requests)...)
 			}
 		}
 	}
-	t.devices = t.devices.With(offer.Holder, offer.Claims)
-	t.Store.Offers[wl.UID] = offer
-	t.quota.Take(*c.Offer)
-	t.among.Forget()
+	return offer
 }
 
 // forgetTaken drops what was offered to those that wait, which are offered it anew, and to those that are not about to be

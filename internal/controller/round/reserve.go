@@ -5,11 +5,14 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/internal/placements"
 	"github.com/plimsoll-dev/plimsoll/internal/policies"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -52,11 +55,50 @@ func (r *round) known(placement *v1alpha1.Placement) bool {
 	return true
 }
 
+// unknown leaves a promise that the accounts have not yet to the next round.
+func (r *round) unknown(ctx context.Context, wl *kueue.Workload, m *policies.Managed, placement *v1alpha1.Placement) error {
+	if m.Policy != nil {
+		req, err := Requests{Client: r.Client, Policies: r.Policies}.Of(ctx, r.now, wl, m.Policy)
+		if err != nil {
+			return err
+		}
+		r.about(wl, req, placement.Spec.PodSets)
+	}
+	r.toNext(wl)
+	return nil
+}
+
 // anew is holder, for a Workload whose decision was not written.
 func (r *round) anew(ctx context.Context, wl *kueue.Workload, m *policies.Managed) error {
 	if r.tried[wl.UID]++; r.tried[wl.UID] >= maxAnew {
-		r.again(r.now.Add(conflictAgain))
+		r.toNext(wl)
 		return nil
 	}
 	return r.holder(ctx, wl, m)
+}
+
+// about notes what a Workload that holds quota is about to be promised. The promise ends it.
+func (r *round) about(wl *kueue.Workload, req *admission.Request, podSets []v1alpha1.PlacementPodSet) {
+	if r.Store.Offers == nil {
+		r.Store.Offers = map[types.UID]placements.Offer{}
+	}
+	r.Store.Offers[wl.UID] = offerOf(wl, req, podSets)
+}
+
+// toNext leaves a Workload that holds quota to the next round. What it is about to be promised is offered to nobody in this one:
+// Kueue would give quota for it to who has to give that back at once.
+func (r *round) toNext(wl *kueue.Workload) {
+	r.left = append(r.left, wl.UID)
+	r.again(r.now.Add(conflictAgain))
+}
+
+// withoutLeft returns the accounts in which those that are left to the next round have what they are about to be promised.
+func (r *round) withoutLeft() *ledger.Snapshot {
+	s := r.snapshot
+	for _, uid := range r.left {
+		if o, ok := r.Store.Offers[uid]; ok {
+			s = s.With(o.Holder, o.Claims)
+		}
+	}
+	return s
 }

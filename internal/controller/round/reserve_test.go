@@ -2,14 +2,18 @@ package round
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
@@ -149,5 +153,128 @@ func TestAnOfferEndsWithItsPromise(t *testing.T) {
 	b.round(2)
 	if _, stands := b.Store.Offers["wl"]; stands || b.placement("wl").Spec.Key == nil {
 		t.Errorf("the offer stands (%t) beside the promise %+v", stands, b.placement("wl").Spec.Key)
+	}
+}
+
+// failing is a client by which writes of Placements that promise something fail with an error.
+type failing struct {
+	client.Client
+	with error
+}
+
+func (f *failing) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if p, ok := o.(*v1alpha1.Placement); ok && p.Spec.Key != nil && f.with != nil {
+		return f.with
+	}
+	return f.Client.Create(ctx, o, opts...)
+}
+
+func (f *failing) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if p, ok := o.(*v1alpha1.Placement); ok && p.Spec.Key != nil && f.with != nil {
+		return f.with
+	}
+	return f.Client.Update(ctx, o, opts...)
+}
+
+// ahead is a client that shows a Placement for the first time when it is asked for, as a cache does that is ahead of the book.
+type ahead struct {
+	client.Client
+	comes func()
+}
+
+func (a *ahead) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, ok := o.(*v1alpha1.Placement); ok && key.Name == "holder" && a.comes != nil {
+		comes := a.comes
+		a.comes = nil
+		comes()
+	}
+	return a.Client.Get(ctx, key, o, opts...)
+}
+
+// TestAPromiseThatTheBookHasNotSeenIsOfferedToNobody, as is the case when another manager has just written it.
+func TestAPromiseThatTheBookHasNotSeenIsOfferedToNobody(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "h100"}, nil)
+	b.waits("holder", nil)
+	b.reserve("holder", "h100")
+	b.waits("next", nil)
+	b.Store.Client = &ahead{Client: b.Store.Client, comes: func() { b.byHand("holder", "a", 1) }}
+	if _, next := b.roundThen(1); next <= 0 || next > 1 {
+		t.Errorf("the next round is in %v s", next)
+	}
+	if got := b.open("next"); got != "" {
+		t.Errorf("open is %s, which the holder is promised", got)
+	}
+	if b.settle(2); b.open("next") != "" || !slices.Equal(b.promisedNodes("holder"), []string{"a"}) {
+		t.Errorf("open is %s, and the holder is promised %v", b.open("next"), b.promisedNodes("holder"))
+	}
+}
+
+// TestWhatIsToBePromisedNextIsOfferedToNobody: a promise that could not be written in a round is written in the next, and who was
+// offered its devices meanwhile would be given quota and lose it again.
+func TestWhatIsToBePromisedNextIsOfferedToNobody(t *testing.T) {
+	// what keeps the promise of a holder from being written, until mended is called
+	for name, keeps := range map[string]func(*bench) (mended func()){
+		"the book has not seen its reservation": func(b *bench) func() {
+			wl := b.workload("holder")
+			b.Book.Apply(ledger.Observation{Ref: ledger.Ref{Kind: ledger.KindWorkload, UID: wl.UID, ResourceVersion: 1 << 40}, Workload: &ledger.Workload{Namespace: ns, Name: "holder"}})
+			return func() {
+				seen, ok := observe.Of(wl, false)
+				if !ok {
+					b.t.Fatal("the Workload was not taken")
+				}
+				seen.Ref.ResourceVersion = 1<<40 + 1
+				b.Book.Apply(seen)
+			}
+		},
+		"its write conflicts": func(b *bench) func() {
+			f := &failing{Client: b.Store.Client, with: apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("placements").GroupResource(), "holder", errors.New("it was changed"))}
+			b.Store.Client = f
+			return func() { f.with = nil }
+		},
+		"its write fails": func(b *bench) func() {
+			f := &failing{Client: b.Store.Client, with: apierrors.NewInternalError(errors.New("etcd is busy"))}
+			b.Store.Client = f
+			return func() { f.with = nil }
+		},
+		"the nodes change all the time": func(b *bench) func() {
+			busy := true
+			m := &meanwhile{Client: b.Client, happens: func() {
+				if busy {
+					b.relabelled("a", b.uids)
+					b.uids++
+				}
+			}}
+			b.Policies.Client, b.Engine.Client = m, m
+			return func() { busy = false }
+		},
+	} {
+		for _, offered := range []bool{true, false} { // what was offered is forgotten when the manager starts anew
+			t.Run(fmt.Sprintf("%s, offered %t", name, offered), func(t *testing.T) {
+				b := newBench(t, map[string]string{"a": "h100"}, nil)
+				b.waits("holder", nil)
+				b.settle(0)
+				b.reserve("holder", "h100")
+				if !offered {
+					b.Store.Offers = nil
+				}
+				b.waits("next", nil)
+				mended := keeps(b)
+				b.round(1)
+				if got := b.promisedNodes("holder"); len(got) > 0 {
+					t.Fatalf("the holder is promised %v", got)
+				}
+				if got := b.open("next"); got != "" {
+					t.Errorf("open is %s, which the holder is about to be promised", got)
+				}
+				mended()
+				b.round(2)
+				if got := b.promisedNodes("holder"); !slices.Equal(got, []string{"a"}) {
+					t.Errorf("the holder is promised %v once it can be", got)
+				}
+				if got := b.open("next"); got != "" {
+					t.Errorf("open is %s, which the holder is promised", got)
+				}
+			})
+		}
 	}
 }
