@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -50,19 +49,38 @@ const (
 	maxOvertaken     = 20
 )
 
-// outage is a node that was taken away from new pods, from one time to another.
+// outage is a node that was taken away from new pods.
 type outage struct {
-	node     string
-	from, to time.Time
-	// known is when the manager was first seen to know of it, and moved when a slot there was last placed anew; zero for never.
-	known, moved time.Time
+	node string
+	// from is just before that was written, and known when the manager's ledger was first seen to have it; to is when the manager's
+	// ledger was first seen to have the node back. On a busy machine the manager learns of either seconds after it was written.
+	from, known, to time.Time
+	// moved is when a slot there was last placed anew; zero for never.
+	moved time.Time
 }
 
-// tells says whether a record names an outage as a reason.
-func (o *outage) tells(record *v1alpha1.DecisionRecord) bool {
-	text, err := json.Marshal(record)
-	return err == nil && (strings.Contains(string(text), "node "+o.node+" is cordoned") ||
-		strings.Contains(string(text), "node "+o.node+": ") && strings.Contains(string(text), "has taint"))
+// seen waits until the manager's ledger has nodes as taken away, or as lending again, and returns when it was seen to.
+func (c *cluster) seen(ctx context.Context, away bool, nodes ...string) time.Time {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		status, out, problems := c.ledgerAs(ctx, c.Admin(), append([]string{"export"}, c.toManager()...)...)
+		g.Expect(status).To(BeZero(), problems)
+		export, err := ledger.ReadExport(strings.NewReader(out))
+		g.Expect(err).NotTo(HaveOccurred())
+		taken := map[string]bool{}
+		for _, l := range export.Entries {
+			switch l := l.Line.(type) {
+			case *ledger.NodeLine:
+				taken[l.Node] = taken[l.Node] || l.Unschedulable
+			case *ledger.DeviceLine:
+				taken[l.Node] = taken[l.Node] || len(l.Taints) > 0
+			}
+		}
+		for _, n := range nodes {
+			g.Expect(taken).To(HaveKeyWithValue(n, away))
+		}
+	}).WithTimeout(late).Should(Succeed())
+	return time.Now()
 }
 
 // done returns how many Jobs of a mixed load have completed. It expects that none has failed.
@@ -120,8 +138,7 @@ func (c *cluster) taintPool(ctx context.Context, node string, taints ...resource
 	}
 }
 
-// settling is how long after a node was taken away what it held is being placed anew, at least: on a busy machine it is until
-// the manager is seen to know.
+// settling is how long after the manager knows of a node what it decided before may still be written and seen.
 const settling = 5 * time.Second
 
 // past is what had become of one Workload up to a moment.
@@ -142,12 +159,11 @@ func (p *past) happened(at time.Time, outages []outage) bool {
 		runs = runs && bound
 	}
 	return !runs && slices.ContainsFunc(outages, func(o outage) bool {
-		// the manager learns of either end a moment after it was written
-		if !at.After(o.from) || at.After(o.to.Add(time.Second)) {
+		if !at.After(o.from) || at.After(o.to.Add(settling)) {
 			return false
 		}
 		// what had no place yet may have been offered that node, or what a pod from that node was then given instead
-		return slices.Contains(p.places, o.node) || len(p.places) == 0 && (p.opened.Before(o.from.Add(settling)) || p.opened.Before(o.known) || p.opened.Before(o.moved))
+		return slices.Contains(p.places, o.node) || len(p.places) == 0 && (p.opened.Before(o.known.Add(settling)) || p.opened.Before(o.moved))
 	})
 }
 
@@ -180,11 +196,6 @@ func evictions(h *history, outages []outage) (unexplained, explained []string) {
 					}
 				}
 				p.places, p.key = places, o.Spec.Key
-			}
-			for i := range outages {
-				if x := &outages[i]; x.known.IsZero() && seen.After(x.from) && o.Status.Record != nil && x.tells(o.Status.Record) {
-					x.known = seen
-				}
 			}
 			if o.Status.Retry != nil {
 				p.why = string(o.Status.Retry.Reason) + ": " + o.Status.Retry.Message
@@ -339,14 +350,21 @@ func (c *cluster) runMixed(ctx context.Context, at map[int]func()) {
 	outages := []outage{{node: "h100-1"}, {node: "h100-2"}}
 	steps := map[int]func(){
 		mixedJobs / 3: func() {
-			outages[0].from, outages[1].from = time.Now(), time.Now()
+			from := time.Now()
 			c.takeNode(ctx, cordoned, outages[0].node)
 			c.taintPool(ctx, outages[1].node, resourcev1.DeviceTaint{Key: "example.com/xid", Effect: resourcev1.DeviceTaintEffectNoSchedule})
+			known := c.seen(ctx, true, outages[0].node, outages[1].node)
+			for i := range outages {
+				outages[i].from, outages[i].known = from, known
+			}
 		},
 		2 * mixedJobs / 3: func() {
 			c.bringNode(ctx, cordoned, outages[0].node)
 			c.taintPool(ctx, outages[1].node)
-			outages[0].to, outages[1].to = time.Now(), time.Now()
+			to := c.seen(ctx, false, outages[0].node, outages[1].node)
+			for i := range outages {
+				outages[i].to = to
+			}
 		},
 		mixedJobs: func() {},
 	}
@@ -427,16 +445,17 @@ var _ = Describe("Sixty mixed Jobs of three tenants", Ordered, ContinueOnFailure
 		} {
 			versions = append(versions, version{revision: uint64(i), object: o, seen: at.Add(time.Duration(i+1) * time.Millisecond)}) //nolint:gosec // small
 		}
-		told := placed("told", "stays")
-		told.Status.Record = &v1alpha1.DecisionRecord{Message: "node gone is cordoned"}
 		opened := func(wl *kueue.Workload) { wl.Annotations = map[string]string{v1alpha1.AllowedFlavorsAnnotation: "f"} }
 		for i, o := range []client.Object{
-			workload("stale", opened), told, workload("fresh", opened), workload("stale", nonce), workload("fresh", nonce),
+			workload("stale", opened), workload("stale", nonce),
 			placed("moves", "gone"), workload("robbed", opened), placed("moves", "stays"), workload("robbed", nonce),
 		} {
 			versions = append(versions, version{revision: uint64(100 + i), object: o, seen: at.Add(2*settling + time.Duration(i)*time.Millisecond)}) //nolint:gosec // small
 		}
-		unexplained, explained := evictions(&history{versions: versions}, []outage{{node: "gone", from: at, to: at.Add(time.Minute)}})
+		for i, o := range []client.Object{workload("fresh", opened), workload("fresh", nonce)} {
+			versions = append(versions, version{revision: uint64(200 + i), object: o, seen: at.Add(4*settling + time.Duration(i)*time.Millisecond)}) //nolint:gosec // small
+		}
+		unexplained, explained := evictions(&history{versions: versions}, []outage{{node: "gone", from: at, known: at.Add(2 * settling), to: at.Add(time.Minute)}})
 		Expect(unexplained).To(ConsistOf(ContainSubstring("ns/runs"), ContainSubstring("ns/elsewhere"), ContainSubstring("ns/fresh")))
 		Expect(explained).To(ConsistOf(ContainSubstring("ns/there"), ContainSubstring("ns/stale"), ContainSubstring("ns/robbed")))
 	})
