@@ -356,8 +356,13 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	if old == nil && w == nil {
 		return false
 	}
-	if old != nil && w != nil && apiequality.Semantic.DeepEqual(old, w) {
-		return false
+	if old != nil && w != nil && sameWorkload(old, w) {
+		b.workloads[uid] = w
+		if !b.create(uid) {
+			return false
+		}
+		b.touchPromised(uid)
+		return true
 	}
 	if old != nil {
 		unlink(b.ownedBy, ownerKey{old.Namespace, old.Owner}, uid)
@@ -371,7 +376,21 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		}
 		b.touchPodsOf(w.Owner)
 	}
-	for p := range b.placedFor[uid].all() {
+	b.create(uid)
+	b.touchPromised(uid)
+	return true
+}
+
+// sameWorkload leaves out the templates, of which only what their pods ask for counts.
+func sameWorkload(a, c *Workload) bool {
+	x, y := *a, *c
+	x.Templates, y.Templates = nil, nil
+	return apiequality.Semantic.DeepEqual(&x, &y)
+}
+
+// touchPromised marks the nodes on which a Workload's Placements promise something.
+func (b *Book) touchPromised(workload types.UID) {
+	for p := range b.placedFor[workload].all() {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
 		}
@@ -379,7 +398,6 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 			b.touchPool(id)
 		}
 	}
-	return true
 }
 
 // workloadOf returns the Workload that a namespace's owner of pods has; false for none. Of several, as when one takes another's

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -64,6 +65,11 @@ type Book struct {
 	workloads map[types.UID]*Workload
 	ownedBy   index[ownerKey]
 	placedFor index[types.UID]
+	limits    map[types.UID]*corev1.LimitRange
+	limitsIn  index[string]
+	runtimes  map[types.UID]*Observation
+	// created holds what pods will ask for, by Workload and podset, where something is added to what the podset says.
+	created map[types.UID]map[string]Amounts
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
@@ -130,6 +136,10 @@ func New() *Book {
 		workloads:  map[types.UID]*Workload{},
 		ownedBy:    index[ownerKey]{},
 		placedFor:  index[types.UID]{},
+		limits:     map[types.UID]*corev1.LimitRange{},
+		limitsIn:   index[string]{},
+		runtimes:   map[types.UID]*Observation{},
+		created:    map[types.UID]map[string]Amounts{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
 		amounts:    map[string]Amounts{},
@@ -184,6 +194,10 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 		touched = b.applyWorkload(o.Ref.UID, o.Workload)
 	case KindTaintRule:
 		touched = b.applyTaintRule(o.Ref.UID, o.TaintRule)
+	case KindLimitRange:
+		touched = b.applyLimitRange(o.Ref.UID, o.LimitRange)
+	case KindRuntimeClass:
+		touched = b.applyRuntimeClass(o)
 	}
 	if touched {
 		b.version++

@@ -245,7 +245,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
+				n.use(Use{Workload: holder.Workload, Requests: b.asks(p.Spec.Key.WorkloadUID, ps.Name), Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
