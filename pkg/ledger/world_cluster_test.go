@@ -43,6 +43,7 @@ func worldOf(c choices) *world {
 	w.taintRules()
 	w.classes()
 	w.load()
+	w.additions()
 	return w
 }
 
