@@ -25,7 +25,7 @@ func accounts(s *Snapshot) string {
 func known(s *Snapshot) string {
 	var out strings.Builder
 	for _, n := range s.Nodes() {
-		out.WriteString(listing(n))
+		out.WriteString(listing(n.asListed()))
 	}
 	for _, c := range s.DeviceClasses() {
 		fmt.Fprintf(&out, "class %s %s\n", c.Name, c.UID)

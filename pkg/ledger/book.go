@@ -82,6 +82,8 @@ type Book struct {
 	memory map[lossKey]*remembered
 	lostOn map[string]map[lossKey]struct{}
 	lostOf map[pool]map[lossKey]struct{}
+	// unmapped are devices that lost their mapping while they were promised.
+	unmapped map[DeviceID]*unmapped
 	// departed holds nodes that were deleted, by name, with what they listed; departures their names, oldest first.
 	departed   map[string]*Node
 	departures []string
@@ -146,6 +148,7 @@ func New() *Book {
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		lostOf:     map[pool]map[lossKey]struct{}{},
+		unmapped:   map[DeviceID]*unmapped{},
 		departed:   map[string]*Node{},
 		firstSeen:  map[types.UID]time.Time{},
 		dirty:      map[string]struct{}{},

@@ -200,11 +200,7 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		if !ends(&u) {
 			return false
 		}
-		c.Free.Add(u.Requests, u.Times)
-		c.Managed.Add(u.Requests, -u.Times)
-		if u.mapped {
-			c.Mapped.Add(u.Requests, -u.Times)
-		}
+		c.giveBack(&u)
 		return true
 	})
 	for _, list := range [][]Device{c.Devices, c.Lost, c.Withheld, c.Elsewhere} {
@@ -216,6 +212,17 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 	}
 	c.cover()
 	return c
+}
+
+// giveBack undoes what a use takes of the node's resources.
+func (n *Node) giveBack(u *Use) {
+	n.Free.Add(u.Requests, u.Times)
+	if u.managed {
+		n.Managed.Add(u.Requests, -u.Times)
+	}
+	if u.mapped {
+		n.Mapped.Add(u.Requests, -u.Times)
+	}
 }
 
 // has says whether any use of the node's resources or any holder of its devices is one of those asked for.
@@ -312,8 +319,9 @@ type Use struct {
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
-	// mapped says that it is what devices map to.
-	mapped bool
+	// mapped says that it is what devices map to, remembered that they did and are not listed so now.
+	mapped, remembered bool
+	managed            bool
 }
 
 // Ending says whether a use is freeing and still waited for.
@@ -430,7 +438,7 @@ func (n *Node) clone() *Node {
 
 // use takes u from the node's resources.
 func (n *Node) use(u Use, managed bool) {
-	u.Requests = n.Counted(u.Requests)
+	u.Requests, u.managed = n.Counted(u.Requests), managed
 	n.Free.Add(u.Requests, -u.Times)
 	if managed {
 		n.Managed.Add(u.Requests, u.Times)

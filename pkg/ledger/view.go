@@ -63,7 +63,7 @@ func (b *Book) view(name string) *Node {
 	b.bySpec(n)
 	n.shared = n.promisedTwice()
 	n.cards()
-	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.countMapped(n, n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
