@@ -49,11 +49,27 @@ var longAgo = time.Unix(1, 0)
 
 // asServed returns a node as a policy has it that says how to find the pods of drivers: devices of a driver without a pod that is
 // Ready are lost since that ceased to be, or, where it never was, since the node was seen first.
+//
+// Where kube-scheduler gives up every pod with claims, all devices are lost since that began: nobody is released to it, and what is
+// in its way may be gone in a moment.
 func asServed(n *ledger.Node, p *flavors.Policy) *ledger.Node {
-	if n == nil || p == nil || len(p.Drivers) == 0 {
+	if n == nil || n.Stopped == nil && (p == nil || len(p.Drivers) == 0) {
 		return n
 	}
 	var since map[string]time.Time
+	if n.Stopped != nil {
+		at := n.Stopped.Since
+		if at.IsZero() {
+			at = longAgo
+		}
+		since = map[string]time.Time{}
+		for i := range n.Devices {
+			since[n.Devices[i].ID.Driver] = at
+		}
+	}
+	if p == nil {
+		return n.Unserved(since)
+	}
 	for i := range p.Drivers {
 		at, serves := servedBy(n, &p.Drivers[i])
 		if serves {
@@ -97,6 +113,9 @@ func servedBy(n *ledger.Node, d *flavors.Driver) (since time.Time, serves bool) 
 
 // lostStop says, for a device that is lost, why its like cannot be given: lost of them of all that match.
 func lostStop(n *ledger.Node, d *ledger.Device, lost, all int64) stop {
+	if n.Stopped != nil {
+		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: n.Stopped.Message}
+	}
 	if d.Unserved {
 		return stop{reason: v1alpha1.ReasonDriverNotServing, message: fmt.Sprintf("node %s: no pod of driver %s is Ready there, which has %d of %d devices", n.Name, d.ID.Driver, lost, all)}
 	}

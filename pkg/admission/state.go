@@ -49,6 +49,8 @@ func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, stri
 		return state, why
 	}
 	switch {
+	case n.Stopped != nil:
+		return DeviceUnhealthy, n.Stopped.Message
 	case d.Unusable != "":
 		return DeviceUnhealthy, d.Unusable
 	case d.Cover != "":

@@ -131,12 +131,18 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		old.ResourceSlice = o.Slice
 		return false
 	}
+	since := o.At
+	if was, known := b.unread[uid]; known {
+		since = was.since
+	}
 	if old != nil {
 		b.touchSlice(old)
 		unlink(b.slicesOn, old.home(), uid)
 		unlink(b.slicesOf, old.pool(), uid)
 		delete(b.wide, uid)
 		delete(b.slices, uid)
+		delete(b.unread, uid)
+		b.touchUnread(old)
 		b.touchSlice(old)
 	}
 	if o.Slice != nil {
@@ -146,6 +152,10 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		link(b.slicesOf, s.pool(), uid)
 		if s.wide() {
 			b.wide[uid] = struct{}{}
+		}
+		if s.unread {
+			b.unread[uid] = stopping{s, since}
+			b.touchUnread(s)
 		}
 		b.touchSlice(s)
 		b.published(s, o.At)

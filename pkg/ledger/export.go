@@ -252,6 +252,9 @@ func (n *Node) line() *NodeLine {
 		present: present{lineNode}, Node: n.Name, Hostname: n.Hostname, Ready: n.Ready, Unschedulable: n.Object.Spec.Unschedulable,
 		Labels: n.Object.Labels, Resources: map[string]ResourceTotal{}, Unallocated: n.Unallocated,
 	}
+	if n.Stopped != nil {
+		l.Stopped = n.Stopped.Message
+	}
 	for _, t := range n.Object.Spec.Taints {
 		l.Taints = append(l.Taints, NodeTaint{t.Key, t.Value, t.Effect})
 	}

@@ -293,6 +293,8 @@ type Node struct {
 	Agents []Agent
 	// AgentsGone are such pods that were there and are not any more, as of the latest; at most maxAgentsGone.
 	AgentsGone []Agent
+	// Stopped says why kube-scheduler gives up every pod with a claim that is to be allocated; nil where it does not.
+	Stopped *Stopped
 	// Unallocated is how many pods were released to the node to be given devices by number and have none yet: which they
 	// will be given is not known.
 	Unallocated int

@@ -32,7 +32,7 @@ func (b *Book) view(name string) *Node {
 		n.Hostname = host
 	}
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
-	n.Pools = b.pools(o.Node)
+	n.Pools, n.Stopped = b.pools(o.Node), b.stopped(o.Node)
 	promised := b.countRequests(n)
 	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
