@@ -56,19 +56,32 @@ func asServed(n *ledger.Node, p *flavors.Policy) *ledger.Node {
 	if n == nil || n.Stopped == nil && (p == nil || len(p.Drivers) == 0) {
 		return n
 	}
-	var since map[string]time.Time
+	since := notServing(n, p)
 	if n.Stopped != nil {
 		at := n.Stopped.Since
 		if at.IsZero() {
 			at = longAgo
 		}
-		since = map[string]time.Time{}
+		if since == nil {
+			since = map[string]time.Time{}
+		}
 		for i := range n.Devices {
-			since[n.Devices[i].ID.Driver] = at
+			if driver := n.Devices[i].ID.Driver; since[driver].IsZero() {
+				since[driver] = at
+			}
 		}
 	}
+	if since == nil {
+		return n
+	}
+	return n.Unserved(since)
+}
+
+// notServing returns the drivers that do not serve a node by what a policy says of them, and since when; nil for none, and for no
+// policy.
+func notServing(n *ledger.Node, p *flavors.Policy) (since map[string]time.Time) {
 	if p == nil {
-		return n.Unserved(since)
+		return nil
 	}
 	for i := range p.Drivers {
 		at, serves := servedBy(n, &p.Drivers[i])
@@ -80,10 +93,7 @@ func asServed(n *ledger.Node, p *flavors.Policy) *ledger.Node {
 		}
 		since[p.Drivers[i].Name] = at
 	}
-	if since == nil {
-		return n
-	}
-	return n.Unserved(since)
+	return since
 }
 
 // servedBy says whether a driver serves a node, and since when it does not.
