@@ -139,15 +139,16 @@ func (f *ledgerFlags) newStatus() *cobra.Command {
 	var nodes bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Count the devices of each flavor: free, held, reserved, unhealthy, stale",
+		Short: "Count the devices of each flavor: free, held, reserved, unhealthy, stale, not served",
 		Long: `Count the devices of each flavor of each DevicePolicy. Each device is in one column:
 
-  FREE       a pod could be given it
-  HELD       a claim has it
-  RESERVED   it is promised to a Workload, or to a pod that was released
-  UNHEALTHY  tainted, not to be lent as it is, part of a card that is in use, on a cordoned node, or held by what
-             should have ended
-  STALE      its pool is not complete, or its node is not Ready`,
+  FREE         a pod could be given it
+  HELD         a claim has it
+  RESERVED     it is promised to a Workload, or to a pod that was released
+  UNHEALTHY    tainted, not to be lent as it is, part of a card that is in use, on a cordoned node, or held by what
+               should have ended
+  STALE        its pool is not complete, or its node is not Ready
+  NOT-SERVING  a pod could be given it, but no pod of its driver is Ready on the node; for drivers that the policy names`,
 		Example: "  kubectl plimsoll ledger status --nodes\n  kubectl plimsoll ledger status --node gpu-17 -o yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -182,7 +183,7 @@ func (f *ledgerFlags) newStatus() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", formats[0], "how to print the answer: "+strings.Join(formats, ", "))
-	cmd.Flags().BoolVar(&nodes, "nodes", false, "count by node as well, and say why devices are unhealthy or stale")
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "count by node as well, and say why devices are unhealthy, stale or not served")
 	cmd.Flags().StringVar(&node, "node", "", "the same for one node alone")
 	f.addCold(cmd.Flags())
 	return cmd

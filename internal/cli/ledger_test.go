@@ -130,7 +130,7 @@ func TestAStatusInJSONHasEveryColumn(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	for _, column := range []string{"policy", "flavor", "nodes", "total", "free", "held", "reserved", "unhealthy", "stale", "flags"} {
+	for _, column := range []string{"policy", "flavor", "nodes", "total", "free", "held", "reserved", "unhealthy", "stale", "notServing", "flags"} {
 		if _, ok := got.Flavors[0][column]; !ok {
 			t.Errorf("%s is missing in %s", column, out.String())
 		}

@@ -47,7 +47,7 @@ type NodeCount struct {
 	Policy string `json:"policy"`
 	Flavor string `json:"flavor"`
 	Counts
-	// Why says why devices are unhealthy or stale, each reason once, sorted.
+	// Why says why devices are unhealthy, stale or not served, each reason once, sorted.
 	Why []Why `json:"why,omitempty"`
 	// Flags are the oddities that are noted of the node.
 	Flags []Flag `json:"flags,omitempty"`
@@ -61,6 +61,8 @@ type Counts struct {
 	Reserved  int64 `json:"reserved"`
 	Unhealthy int64 `json:"unhealthy"`
 	Stale     int64 `json:"stale"`
+	// NotServing are those that only their driver keeps from being lent: no pod of it is Ready on the node.
+	NotServing int64 `json:"notServing"`
 }
 
 // Why is why devices are not lent.
@@ -90,6 +92,8 @@ func (c *Counts) add(state admission.DeviceState, n int64) {
 		c.Unhealthy += n
 	case admission.DeviceStale:
 		c.Stale += n
+	case admission.DeviceNotServing:
+		c.NotServing += n
 	}
 }
 
@@ -100,6 +104,7 @@ func (c *Counts) addAll(o Counts) {
 	c.Reserved += o.Reserved
 	c.Unhealthy += o.Unhealthy
 	c.Stale += o.Stale
+	c.NotServing += o.NotServing
 }
 
 // Of counts the devices of an export by the flavors of policies: which flavor takes one is what admission would say, and what
@@ -214,7 +219,7 @@ func (c *counter) ofNode(p *flavors.Policy, n *ledger.Node, into []FlavorCount, 
 		if plugs[x.of] {
 			continue // the same cards, which the plugin has
 		}
-		state, why := admission.StateOf(n, x.dev, c.now)
+		state, why := admission.StateOf(n, x.dev, p, c.now)
 		tallies[x.of].add(state, why, 1, seen[x.dev.ID])
 		seen[x.dev.ID] = true
 	}
@@ -301,7 +306,7 @@ func (c *counter) ofNobody(out *Status) {
 			if _, twice := plugged[dev]; twice || c.claimed[dev.ID] {
 				continue
 			}
-			state, why := admission.StateOf(n, dev, c.now)
+			state, why := admission.StateOf(n, dev, nil, c.now)
 			t.add(state, why, 1, seen[dev.ID])
 			seen[dev.ID] = true
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -116,8 +117,51 @@ func TestEachDeviceIsInOneColumn(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			of := s.Flavors[0].Counts
-			if of.Free+of.Held+of.Reserved+of.Unhealthy+of.Stale != of.Total {
+			if of.Free+of.Held+of.Reserved+of.Unhealthy+of.Stale+of.NotServing != of.Total {
 				t.Errorf("the columns of %+v do not sum to the total", of)
+			}
+		})
+	}
+}
+
+// TestWhatADriverDoesNotServeIsInAColumnOfItsOwn: what would be free, by the policy that says how the driver is found.
+func TestWhatADriverDoesNotServeIsInAColumnOfItsOwn(t *testing.T) {
+	one := ledger.Amounts{"cpu": 1000, "pods": 1}
+	driver := func(node string, ready bool) ledger.Pod {
+		return ledger.Pod{Node: node, Requests: ledger.Amounts{"pods": 1}, Labels: map[string]string{"app": "dra"}, Serving: ready}
+	}
+	full := func(edits ...func(*corev1.Node)) *world {
+		return newWorld().node("a", "h100", nil, edits...).slice("a", "h100", 1, 1, 8, tainted).claim("c", "", id("a", 1), id("a", 2)).promise("w", "a", 1, one, id("a", 3))
+	}
+	p := policy(t, "gpu", "gpus", "h100")
+	p.Drivers = []flavors.Driver{{Name: "gpu.example.com", Namespace: "team-a", Pods: labels.SelectorFromSet(labels.Set{"app": "dra"})}}
+	for name, c := range map[string]struct {
+		world *world
+		want  Counts
+	}{
+		"its pod is Ready":                {full().pod("d", driver("a", true)), Counts{Total: 8, Free: 4, Held: 2, Reserved: 1, Unhealthy: 1}},
+		"its pod is not Ready":            {full().pod("d", driver("a", false)), Counts{Total: 8, Held: 2, Reserved: 1, Unhealthy: 1, NotServing: 4}},
+		"it has no pod":                   {full(), Counts{Total: 8, Held: 2, Reserved: 1, Unhealthy: 1, NotServing: 4}},
+		"its pod is on another node":      {full().pod("d", driver("b", true)), Counts{Total: 8, Held: 2, Reserved: 1, Unhealthy: 1, NotServing: 4}},
+		"nor is its node Ready":           {full(notReady), Counts{Total: 8, Held: 2, Reserved: 1, Stale: 5}},
+		"nor does its node take any pods": {full(cordoned), Counts{Total: 8, Held: 2, Reserved: 1, Unhealthy: 5}},
+		"nor is its pool complete":        {full().slice("a", "h100", 2, 2, 4), Counts{Total: 8, Held: 2, Reserved: 1, Stale: 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := counts(t, c.world, p)
+			of := s.Flavors[0].Counts
+			if diff := cmp.Diff(c.want, of); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if of.Free+of.Held+of.Reserved+of.Unhealthy+of.Stale+of.NotServing != of.Total {
+				t.Errorf("the columns of %+v do not sum to the total", of)
+			}
+			if len(s.Nodes) != 1 || s.Nodes[0].Counts != of {
+				t.Errorf("by node it is %+v, want the same", s.Nodes)
+			}
+			words := s.Words(start)
+			if says := strings.Contains(words, "a: 4 devices not served: no pod of driver gpu.example.com is Ready on the node"); says != (of.NotServing > 0) {
+				t.Errorf("says so is %t:\n%s", says, words)
 			}
 		})
 	}

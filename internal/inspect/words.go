@@ -9,18 +9,19 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 	"github.com/plimsoll-dev/plimsoll/pkg/report"
 )
 
 // columns is how many of a table's last columns are numbers, which stand to the right.
-const columns = 8
+const columns = 9
 
 // Words tells a status on a screen.
 func (s *Status) Words(now time.Time) string {
 	var b strings.Builder
 	b.WriteString(s.title(now) + "\n\n")
-	t := table{{"POLICY", "FLAVOR", "NODES", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "FLAGS"}}
+	t := table{{"POLICY", "FLAVOR", "NODES", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "NOT-SERVING", "FLAGS"}}
 	for _, f := range s.Flavors {
 		t = append(t, append([]string{name(f.Policy), name(f.Flavor), strconv.Itoa(f.Nodes)}, f.figures(f.Flags)...))
 	}
@@ -31,7 +32,7 @@ func (s *Status) Words(now time.Time) string {
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteString("\n")
-		t = table{{"NODE", "POLICY", "FLAVOR", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "FLAGS"}}
+		t = table{{"NODE", "POLICY", "FLAVOR", "TOTAL", "FREE", "HELD", "RESERVED", "UNHEALTHY", "STALE", "NOT-SERVING", "FLAGS"}}
 		for _, n := range s.Nodes {
 			t = append(t, append([]string{n.Node, name(n.Policy), name(n.Flavor)}, n.figures(len(n.Flags))...))
 		}
@@ -74,7 +75,7 @@ func (s *Status) why(b *strings.Builder) {
 	}
 	for i, n := range s.Nodes {
 		for _, w := range n.Why {
-			line("%s: %s %s: %s", n.Node, report.Plural(int(w.Devices), "device"), strings.ToLower(string(w.State)), w.Message)
+			line("%s: %s %s: %s", n.Node, report.Plural(int(w.Devices), "device"), said(w.State), w.Message)
 		}
 		if i > 0 && s.Nodes[i-1].Node == n.Node {
 			continue // a node's flags are those of all its rows
@@ -91,10 +92,18 @@ func (s *Status) why(b *strings.Builder) {
 
 func (c *Counts) figures(flags int) []string {
 	var out []string
-	for _, n := range []int64{c.Total, c.Free, c.Held, c.Reserved, c.Unhealthy, c.Stale, int64(flags)} {
+	for _, n := range []int64{c.Total, c.Free, c.Held, c.Reserved, c.Unhealthy, c.Stale, c.NotServing, int64(flags)} {
 		out = append(out, strconv.FormatInt(n, 10))
 	}
 	return out
+}
+
+// said is a state in words.
+func said(s admission.DeviceState) string {
+	if s == admission.DeviceNotServing {
+		return "not served"
+	}
+	return strings.ToLower(string(s))
 }
 
 func name(s string) string {

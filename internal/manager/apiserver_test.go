@@ -46,7 +46,8 @@ type served struct {
 
 // everything is what the manager's ledger watches on any server.
 var everything = map[string][]metav1.APIResource{
-	"v1": {{Name: "nodes", Kind: "Node"}, {Name: "pods", Kind: "Pod", Namespaced: true}},
+	"v1":             {{Name: "nodes", Kind: "Node"}, {Name: "pods", Kind: "Pod", Namespaced: true}, {Name: "limitranges", Kind: "LimitRange", Namespaced: true}},
+	"node.k8s.io/v1": {{Name: "runtimeclasses", Kind: "RuntimeClass"}},
 	"resource.k8s.io/v1": {
 		{Name: "resourceslices", Kind: "ResourceSlice"}, {Name: "resourceclaims", Kind: "ResourceClaim", Namespaced: true}, {Name: "deviceclasses", Kind: "DeviceClass"},
 	},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,12 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	case *kueue.Workload:
 		o.Ref.Kind = ledger.KindWorkload
 		o.Workload = unless(gone, workload(x))
+	case *corev1.LimitRange:
+		o.Ref.Kind = ledger.KindLimitRange
+		o.LimitRange = unless(gone, x)
+	case *nodev1.RuntimeClass:
+		o.Ref.Kind = ledger.KindRuntimeClass
+		o.RuntimeClass = unless(gone, x)
 	case *resourcev1beta2.DeviceTaintRule:
 		o.Ref.Kind = ledger.KindTaintRule
 		o.TaintRule = unless(gone, taintRuleIn("v1beta2", x))
@@ -198,17 +205,18 @@ func placement(p *v1alpha1.Placement) *ledger.Placement {
 var nobody *flavors.Policy
 
 func workload(w *kueue.Workload) *ledger.Workload {
-	out := &ledger.Workload{Namespace: w.Namespace, Name: w.Name, Owner: ControllerOf(w), Requests: map[string]ledger.Amounts{}}
+	out := &ledger.Workload{Namespace: w.Namespace, Name: w.Name, Owner: ControllerOf(w), Requests: map[string]ledger.Amounts{}, Templates: map[string]ledger.Template{}}
 	if key, err := admission.KeyOf(w); err == nil {
 		out.Key = key
 	}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		spec := ps.Template.Spec
-		if len(spec.Overhead) > 0 { // the charge is none of a node's resources
-			spec = *nobody.UserPodSpec(w, ps)
+		t := ledger.Template{Spec: &ps.Template.Spec}
+		if len(t.Spec.Overhead) > 0 { // the charge is none of a node's resources
+			t.Overhead = nobody.UserPodSpec(w, ps).Overhead
 		}
-		out.Requests[string(ps.Name)] = ledger.RequestsOf(&corev1.Pod{Spec: spec}, false)
+		out.Templates[string(ps.Name)] = t
+		out.Requests[string(ps.Name)] = ledger.RequestsOfTemplate(t, ledger.Additions{})
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -50,7 +51,7 @@ func allSynced(handlers []toolscache.ResourceEventHandlerRegistration) bool {
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Node{}, &corev1.Pod{}, &resourcev1.ResourceSlice{}, &resourcev1.ResourceClaim{}, &resourcev1.DeviceClass{},
-		&v1alpha1.Placement{}, &kueue.Workload{},
+		&v1alpha1.Placement{}, &kueue.Workload{}, &corev1.LimitRange{}, &nodev1.RuntimeClass{},
 	}
 }
 

@@ -100,6 +100,7 @@ func (p *Parts) roundWatches() []Watch {
 		{&kueue.ClusterQueue{}, ChangedSpec, changed},
 		{&kueue.LocalQueue{}, ChangedSpec, changed},
 		{&nodev1.RuntimeClass{}, nil, changed},
+		{&corev1.LimitRange{}, nil, changed},
 		{&resourcev1.ResourceClaimTemplate{}, notOwned, changed},
 	}
 }

@@ -2,14 +2,17 @@ package policies
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // RequestOverhead returns the pod overhead that a podset's RuntimeClass fixes; nil where it names none, or one that
@@ -27,6 +30,25 @@ func (r *Resolver) RequestOverhead(ctx context.Context, ps *kueue.PodSet) (corev
 		return nil, nil
 	}
 	return rc.Overhead.PodFixed.DeepCopy(), nil
+}
+
+// Additions returns what admission plugins of the API server will add to the pods of a podset.
+func (r *Resolver) Additions(ctx context.Context, namespace string, ps *kueue.PodSet) (ledger.Additions, error) {
+	fixed, err := r.RequestOverhead(ctx, ps)
+	if err != nil {
+		return ledger.Additions{}, err
+	}
+	var limits corev1.LimitRangeList
+	if err := r.Client.List(ctx, &limits, client.InNamespace(namespace)); err != nil {
+		return ledger.Additions{}, fmt.Errorf("list limit ranges: %w", err)
+	}
+	return ledger.Additions{Overhead: fixed, Default: ledger.DefaultRequests(func(yield func(*corev1.LimitRange) bool) {
+		for i := range limits.Items {
+			if !yield(&limits.Items[i]) {
+				return
+			}
+		}
+	})}, nil
 }
 
 // Overheads returns RequestOverhead of each podset of a Workload that has any, as flavors.Plan takes it.

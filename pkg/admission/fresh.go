@@ -49,11 +49,40 @@ var longAgo = time.Unix(1, 0)
 
 // asServed returns a node as a policy has it that says how to find the pods of drivers: devices of a driver without a pod that is
 // Ready are lost since that ceased to be, or, where it never was, since the node was seen first.
+//
+// Where kube-scheduler gives up every pod with claims, all devices are lost since that began: nobody is released to it, and what is
+// in its way may be gone in a moment.
 func asServed(n *ledger.Node, p *flavors.Policy) *ledger.Node {
-	if n == nil || p == nil || len(p.Drivers) == 0 {
+	if n == nil || n.Stopped == nil && (p == nil || len(p.Drivers) == 0) {
 		return n
 	}
-	var since map[string]time.Time
+	since := notServing(n, p)
+	if n.Stopped != nil {
+		at := n.Stopped.Since
+		if at.IsZero() {
+			at = longAgo
+		}
+		if since == nil {
+			since = map[string]time.Time{}
+		}
+		for i := range n.Devices {
+			if driver := n.Devices[i].ID.Driver; since[driver].IsZero() {
+				since[driver] = at
+			}
+		}
+	}
+	if since == nil {
+		return n
+	}
+	return n.Unserved(since)
+}
+
+// notServing returns the drivers that do not serve a node by what a policy says of them, and since when; nil for none, and for no
+// policy.
+func notServing(n *ledger.Node, p *flavors.Policy) (since map[string]time.Time) {
+	if p == nil {
+		return nil
+	}
 	for i := range p.Drivers {
 		at, serves := servedBy(n, &p.Drivers[i])
 		if serves {
@@ -64,10 +93,7 @@ func asServed(n *ledger.Node, p *flavors.Policy) *ledger.Node {
 		}
 		since[p.Drivers[i].Name] = at
 	}
-	if since == nil {
-		return n
-	}
-	return n.Unserved(since)
+	return since
 }
 
 // servedBy says whether a driver serves a node, and since when it does not.
@@ -97,6 +123,9 @@ func servedBy(n *ledger.Node, d *flavors.Driver) (since time.Time, serves bool) 
 
 // lostStop says, for a device that is lost, why its like cannot be given: lost of them of all that match.
 func lostStop(n *ledger.Node, d *ledger.Device, lost, all int64) stop {
+	if n.Stopped != nil {
+		return stop{reason: v1alpha1.ReasonDevicesUnhealthy, message: n.Stopped.Message}
+	}
 	if d.Unserved {
 		return stop{reason: v1alpha1.ReasonDriverNotServing, message: fmt.Sprintf("node %s: no pod of driver %s is Ready there, which has %d of %d devices", n.Name, d.ID.Driver, lost, all)}
 	}

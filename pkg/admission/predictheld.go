@@ -29,6 +29,10 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 	if len(open) == 0 {
 		return nil
 	}
+	if f.n.Stopped != nil {
+		f.odd("kube-scheduler gives up such a pod on all nodes")
+		return refuse(v1alpha1.ReasonDevicesUnhealthy, "%s", f.n.Stopped.Message)
+	}
 	results, no := f.search(ctx, claims)
 	if no != nil {
 		return no

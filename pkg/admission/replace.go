@@ -123,6 +123,10 @@ func deviceTrouble(n *ledger.Node, id ledger.DeviceID, ps *PodSet, o Ours) *Trou
 				continue
 			}
 			t.Since = n.Lost[i].Lost
+			if n.Stopped != nil {
+				t.Lost, t.Message = true, n.Stopped.Message
+				continue
+			}
 			if n.Lost[i].Unserved {
 				t.Reason, t.Lost = v1alpha1.ReasonDriverNotServing, true
 				t.Message = fmt.Sprintf("node %s: no pod of driver %s is Ready there, whose device %s was promised", n.Name, id.Driver, id.Device)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -25,13 +26,28 @@ const (
 	// DeviceUnhealthy: nobody has it, or somebody who should have ended, and it is not to be given: it is tainted, cannot be lent
 	// as it is, its card is in use as another device, or its node takes no pods.
 	DeviceUnhealthy DeviceState = "Unhealthy"
+	// DeviceNotServing: a pod could be given it, but for its driver, no pod of which is Ready on the node.
+	DeviceNotServing DeviceState = "NotServing"
 	// DeviceStale: nobody has it, and what is known of it is not fresh: its pool is not complete, or its node is not Ready.
 	DeviceStale DeviceState = "Stale"
 )
 
 // StateOf says what a device of a node is, by the rules by which it would be given to a pod that tolerates nothing of the
-// device and every taint of the node that is not about its health; and why, where it is unhealthy or stale.
-func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, string) {
+// device and every taint of the node that is not about its health; and why, where it is unhealthy, stale or not served. p is the
+// policy that says how the pods of drivers are found; nil for none. Of several reasons it is the one that lasts longest: a tainted
+// device is unhealthy whether its driver serves or not.
+func StateOf(n *ledger.Node, d *ledger.Device, p *flavors.Policy, now time.Time) (DeviceState, string) {
+	state, why := stateOf(n, d, now)
+	if state != DeviceFree {
+		return state, why
+	}
+	if _, not := notServing(n, p)[d.ID.Driver]; not {
+		return DeviceNotServing, fmt.Sprintf("no pod of driver %s is Ready on the node", d.ID.Driver)
+	}
+	return DeviceFree, ""
+}
+
+func stateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, string) {
 	w := &windows{now: now}
 	switch {
 	case w.overdue(d):
@@ -49,6 +65,8 @@ func StateOf(n *ledger.Node, d *ledger.Device, now time.Time) (DeviceState, stri
 		return state, why
 	}
 	switch {
+	case n.Stopped != nil:
+		return DeviceUnhealthy, n.Stopped.Message
 	case d.Unusable != "":
 		return DeviceUnhealthy, d.Unusable
 	case d.Cover != "":

@@ -25,7 +25,7 @@ func accounts(s *Snapshot) string {
 func known(s *Snapshot) string {
 	var out strings.Builder
 	for _, n := range s.Nodes() {
-		out.WriteString(listing(n))
+		out.WriteString(listing(n.asListed()))
 	}
 	for _, c := range s.DeviceClasses() {
 		fmt.Fprintf(&out, "class %s %s\n", c.Name, c.UID)
@@ -46,6 +46,9 @@ func listing(n *Node) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	line("node %s %s host %q ready %t cordoned %t unallocated %d", n.Name, n.Object.UID, n.Hostname, n.Ready, n.Object.Spec.Unschedulable, n.Unallocated)
 	line(" allocatable %s free %s managed %s mapped %s", amounts(n.Allocatable), amounts(n.Free), amounts(n.Managed), amounts(n.Mapped))
+	if n.Stopped != nil {
+		line(" stopped: %s", n.Stopped.Message)
+	}
 	var uses []string
 	for _, u := range n.Uses {
 		if u.Times == 0 || amounts(u.Requests) == "{}" { // of nothing

@@ -26,6 +26,20 @@ func AmountsOf(list corev1.ResourceList) Amounts {
 	return a
 }
 
+// beyond returns what of a is more than b; nil for nothing.
+func (a Amounts) beyond(b Amounts) Amounts {
+	var out Amounts
+	for name, v := range a {
+		if v > b[name] {
+			if out == nil {
+				out = Amounts{}
+			}
+			out[name] = v - b[name]
+		}
+	}
+	return out
+}
+
 // Add adds n times b to a, in place.
 func (a Amounts) Add(b Amounts, n int64) {
 	for name, v := range b {

@@ -131,12 +131,18 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		old.ResourceSlice = o.Slice
 		return false
 	}
+	since := o.At
+	if was, known := b.unread[uid]; known {
+		since = was.since
+	}
 	if old != nil {
 		b.touchSlice(old)
 		unlink(b.slicesOn, old.home(), uid)
 		unlink(b.slicesOf, old.pool(), uid)
 		delete(b.wide, uid)
 		delete(b.slices, uid)
+		delete(b.unread, uid)
+		b.touchUnread(old)
 		b.touchSlice(old)
 	}
 	if o.Slice != nil {
@@ -146,6 +152,10 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		link(b.slicesOf, s.pool(), uid)
 		if s.wide() {
 			b.wide[uid] = struct{}{}
+		}
+		if s.unread {
+			b.unread[uid] = stopping{s, since}
+			b.touchUnread(s)
 		}
 		b.touchSlice(s)
 		b.published(s, o.At)
@@ -356,8 +366,13 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	if old == nil && w == nil {
 		return false
 	}
-	if old != nil && w != nil && apiequality.Semantic.DeepEqual(old, w) {
-		return false
+	if old != nil && w != nil && sameWorkload(old, w) {
+		b.workloads[uid] = w
+		if !b.create(uid) {
+			return false
+		}
+		b.touchPromised(uid)
+		return true
 	}
 	if old != nil {
 		unlink(b.ownedBy, ownerKey{old.Namespace, old.Owner}, uid)
@@ -371,7 +386,21 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 		}
 		b.touchPodsOf(w.Owner)
 	}
-	for p := range b.placedFor[uid].all() {
+	b.create(uid)
+	b.touchPromised(uid)
+	return true
+}
+
+// sameWorkload leaves out the templates, of which only what their pods ask for counts.
+func sameWorkload(a, c *Workload) bool {
+	x, y := *a, *c
+	x.Templates, y.Templates = nil, nil
+	return apiequality.Semantic.DeepEqual(&x, &y)
+}
+
+// touchPromised marks the nodes on which a Workload's Placements promise something.
+func (b *Book) touchPromised(workload types.UID) {
+	for p := range b.placedFor[workload].all() {
 		for _, node := range placementNodes(b.placements[p].Spec) {
 			b.touch(node)
 		}
@@ -379,7 +408,6 @@ func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 			b.touchPool(id)
 		}
 	}
-	return true
 }
 
 // workloadOf returns the Workload that a namespace's owner of pods has; false for none. Of several, as when one takes another's

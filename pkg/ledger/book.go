@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -49,6 +50,7 @@ type Book struct {
 	podsOf     index[types.UID]
 	slices     map[types.UID]*slice
 	wide       map[types.UID]struct{}
+	unread     map[types.UID]stopping
 	slicesOn   index[string]
 	slicesOf   index[pool]
 	claims     map[types.UID]*Claim
@@ -64,6 +66,11 @@ type Book struct {
 	workloads map[types.UID]*Workload
 	ownedBy   index[ownerKey]
 	placedFor index[types.UID]
+	limits    map[types.UID]*corev1.LimitRange
+	limitsIn  index[string]
+	runtimes  map[types.UID]*Observation
+	// created holds what pods will ask for, by Workload and podset, where something is added to what the podset says.
+	created map[types.UID]map[string]Amounts
 
 	// highest is the newest generation that each pool had while slices of it were left.
 	highest map[lossKey]int64
@@ -76,6 +83,8 @@ type Book struct {
 	memory map[lossKey]*remembered
 	lostOn map[string]map[lossKey]struct{}
 	lostOf map[pool]map[lossKey]struct{}
+	// unmapped are devices that lost their mapping while they were promised.
+	unmapped map[DeviceID]*unmapped
 	// departed holds nodes that were deleted, by name, with what they listed; departures their names, oldest first.
 	departed   map[string]*Node
 	departures []string
@@ -116,6 +125,7 @@ func New() *Book {
 		podsOf:     index[types.UID]{},
 		slices:     map[types.UID]*slice{},
 		wide:       map[types.UID]struct{}{},
+		unread:     map[types.UID]stopping{},
 		slicesOn:   index[string]{},
 		slicesOf:   index[pool]{},
 		claims:     map[types.UID]*Claim{},
@@ -130,12 +140,17 @@ func New() *Book {
 		workloads:  map[types.UID]*Workload{},
 		ownedBy:    index[ownerKey]{},
 		placedFor:  index[types.UID]{},
+		limits:     map[types.UID]*corev1.LimitRange{},
+		limitsIn:   index[string]{},
+		runtimes:   map[types.UID]*Observation{},
+		created:    map[types.UID]map[string]Amounts{},
 		highest:    map[lossKey]int64{},
 		agents:     map[string]*agents{},
 		amounts:    map[string]Amounts{},
 		memory:     map[lossKey]*remembered{},
 		lostOn:     map[string]map[lossKey]struct{}{},
 		lostOf:     map[pool]map[lossKey]struct{}{},
+		unmapped:   map[DeviceID]*unmapped{},
 		departed:   map[string]*Node{},
 		firstSeen:  map[types.UID]time.Time{},
 		dirty:      map[string]struct{}{},
@@ -184,6 +199,10 @@ func (b *Book) Apply(o Observation) (outcome Outcome, changed bool) {
 		touched = b.applyWorkload(o.Ref.UID, o.Workload)
 	case KindTaintRule:
 		touched = b.applyTaintRule(o.Ref.UID, o.TaintRule)
+	case KindLimitRange:
+		touched = b.applyLimitRange(o.Ref.UID, o.LimitRange)
+	case KindRuntimeClass:
+		touched = b.applyRuntimeClass(o)
 	}
 	if touched {
 		b.version++

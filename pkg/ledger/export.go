@@ -171,10 +171,21 @@ func (n *Node) asListed() *Node {
 			return p.State == PoolRegressed && p.Driver == d.ID.Driver && p.Name == d.ID.Pool
 		})
 	}
-	if len(n.Lost) == 0 && !slices.ContainsFunc(n.Withheld, regressed) {
+	remembered := func(u Use) bool { return u.remembered }
+	held := slices.ContainsFunc(n.Uses, remembered)
+	if len(n.Lost) == 0 && !held && !slices.ContainsFunc(n.Withheld, regressed) {
 		return n
 	}
 	c := *n
+	if held {
+		c = *n.clone()
+		for i := range c.Uses {
+			if u := &c.Uses[i]; u.remembered {
+				c.giveBack(u)
+			}
+		}
+		c.Uses = slices.DeleteFunc(c.Uses, remembered)
+	}
 	c.Devices, c.Withheld, c.Lost = slices.Clone(n.Devices), nil, nil
 	for _, d := range n.Withheld {
 		if regressed(d) {
@@ -240,6 +251,9 @@ func (n *Node) line() *NodeLine {
 	l := &NodeLine{
 		present: present{lineNode}, Node: n.Name, Hostname: n.Hostname, Ready: n.Ready, Unschedulable: n.Object.Spec.Unschedulable,
 		Labels: n.Object.Labels, Resources: map[string]ResourceTotal{}, Unallocated: n.Unallocated,
+	}
+	if n.Stopped != nil {
+		l.Stopped = n.Stopped.Message
 	}
 	for _, t := range n.Object.Spec.Taints {
 		l.Taints = append(l.Taints, NodeTaint{t.Key, t.Value, t.Effect})

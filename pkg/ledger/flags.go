@@ -13,7 +13,7 @@ func (n *Node) Flags() []Flag {
 	if n.told != nil {
 		return n.told.flags
 	}
-	flags := slices.Concat(n.twice(), n.misnoted(), n.splits(), n.overdrawn(), n.impossible())
+	flags := slices.Concat(n.twice(), n.misnoted(), n.splits(), n.overdrawn(), n.impossible(), n.stops())
 	slices.SortFunc(flags, func(x, y Flag) int {
 		return cmp.Or(cmp.Compare(x.Reason, y.Reason), cmp.Compare(x.Object, y.Object), cmp.Compare(x.Message, y.Message))
 	})
@@ -77,7 +77,7 @@ func (n *Node) overdrawn() []Flag {
 func (n *Node) impossible() []Flag {
 	var flags []Flag
 	for i := range n.Pools {
-		if p := &n.Pools[i]; p.State == PoolImpossible {
+		if p := &n.Pools[i]; p.State == PoolImpossible && !n.Stopped.by(p) {
 			flags = append(flags, Flag{Reason: FlagImpossible, Object: p.Driver + "/" + p.Name, Message: fmt.Sprintf("pool %s of %s is kept out: %s", p.Name, p.Driver, p.Problem)})
 		}
 	}

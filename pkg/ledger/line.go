@@ -80,6 +80,8 @@ type NodeLine struct {
 	Taints        []NodeTaint              `json:"taints,omitempty"`
 	Resources     map[string]ResourceTotal `json:"resources,omitempty"`
 	Unallocated   int                      `json:"unallocated,omitempty"`
+	// Stopped says why kube-scheduler gives up every pod with claims.
+	Stopped string `json:"stopped,omitempty"`
 }
 
 // NodeTaint is a taint of a node.

@@ -67,6 +67,9 @@ func (b *Book) remember(id lossKey, at time.Time) {
 		if m != nil && m.gone {
 			b.dropLost(id)
 		}
+		if m != nil {
+			b.keepMappings(id.pool, m.slices, list)
+		}
 		b.memory[id] = &remembered{slices: list}
 	case m != nil && !m.gone:
 		m.lost, m.gone = at, true

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,6 +25,9 @@ const (
 	KindWorkload    Kind = "Workload"
 	// KindTaintRule is a DeviceTaintRule of any served version.
 	KindTaintRule Kind = "DeviceTaintRule"
+	// KindLimitRange and KindRuntimeClass say what pods will ask for beyond their templates.
+	KindLimitRange   Kind = "LimitRange"
+	KindRuntimeClass Kind = "RuntimeClass"
 )
 
 // Ref names one version of one object. ResourceVersion is compared as a number, as the API server defines it.
@@ -41,15 +45,17 @@ type Ref struct {
 type Observation struct {
 	Ref Ref
 	// At is when it was seen; what it shows as lost counts as lost since then. The zero time is long ago.
-	At        time.Time
-	Node      *corev1.Node
-	Pod       *Pod
-	Slice     *resourcev1.ResourceSlice
-	Claim     *Claim
-	Class     *resourcev1.DeviceClass
-	Placement *Placement
-	Workload  *Workload
-	TaintRule *TaintRule
+	At           time.Time
+	Node         *corev1.Node
+	Pod          *Pod
+	Slice        *resourcev1.ResourceSlice
+	Claim        *Claim
+	Class        *resourcev1.DeviceClass
+	Placement    *Placement
+	Workload     *Workload
+	TaintRule    *TaintRule
+	LimitRange   *corev1.LimitRange
+	RuntimeClass *nodev1.RuntimeClass
 	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
 	Mappings map[string]Mappings
 
@@ -154,6 +160,9 @@ type Workload struct {
 	Owner types.UID
 	// Key names its quota reservation while it is active, not evicted and not finished; nil otherwise.
 	Key *v1alpha1.PlacementKey
-	// Requests holds what one pod of each podset asks for, by podset, with one of pods.
+	// Requests holds what one pod of each podset asks for by what the podset says, by podset, with one of pods.
 	Requests map[string]Amounts
+	// Templates are what the pods are made of, by podset, so that what is added when they are created counts as well; nil where
+	// nothing is.
+	Templates map[string]Template
 }

@@ -27,6 +27,7 @@ var properties = map[string]property{
 	"WhatPodsAskForIsTaken":               whatPodsAskForIsTaken,
 	"SharesTakeWhatTheyConsume":           sharesTakeWhatTheyConsume,
 	"EveryRuleTaintsWhatItSelects":        everyRuleTaintsWhatItSelects,
+	"WhatIsPromisedStaysHeld":             whatIsPromisedStaysHeld,
 }
 
 func TestWorlds(t *testing.T) {
@@ -80,7 +81,7 @@ func same(t failer, got, want *Snapshot) {
 		t.Fatalf("the accounts of a cold rebuild are others: %s", d)
 	}
 	for _, n := range got.Nodes() {
-		if d := difference(sums(n), sums(want.Node(n.Name))); d != "" && len(n.Lost) == 0 && !regressed(n) {
+		if d := difference(sums(n.asListed()), sums(want.Node(n.Name).asListed())); d != "" && len(n.Lost) == 0 && !regressed(n) {
 			t.Fatalf("what follows from the accounts of a cold rebuild is other: %s", d)
 		}
 	}
@@ -281,6 +282,50 @@ func aSnapshotStaysAsItWas(t failer, w *world) {
 			}
 			if i > 0 && shots[i-1].Node(n.Name) != n && shots[i-1].Version == s.Version {
 				t.Fatalf("node %s was worked out anew though nothing changed", n.Name)
+			}
+		}
+	}
+}
+
+// whatIsPromisedStaysHeld: what devices map to that are promised on a node is not less because any slice goes.
+func whatIsPromisedStaysHeld(t failer, w *world) {
+	seen := w.live()
+	for _, goes := range w.cold() {
+		if goes.Slice == nil {
+			continue
+		}
+		b := bookOf(seen...)
+		want := map[string]map[types.UID]Amounts{}
+		for _, n := range b.Snapshot().Nodes() {
+			want[n.Name] = map[types.UID]Amounts{}
+			for i := range n.Devices {
+				d := &n.Devices[i]
+				for j := range d.Holders {
+					if h := &d.Holders[j]; d.takes(j, n.Name) {
+						sum := want[n.Name][h.Workload].Clone()
+						sum.Add(d.Maps(h.Consumed), 1)
+						want[n.Name][h.Workload] = sum
+					}
+				}
+			}
+		}
+		b.Apply(gone(goes))
+		for _, n := range b.Snapshot().Nodes() {
+			held := map[types.UID]Amounts{}
+			for _, u := range n.Uses {
+				if u.mapped {
+					sum := held[u.Workload].Clone()
+					sum.Add(u.Requests, u.Times)
+					held[u.Workload] = sum
+				}
+			}
+			for workload, of := range want[n.Name] {
+				for name, v := range n.Counted(of) {
+					if held[workload][name] < v {
+						t.Fatalf("slice %s goes, and of %d %s that devices of Workload %q map to on node %s, %d are held:\n%s",
+							goes.Slice.Name, v, name, workload, n.Name, held[workload][name], account(n))
+					}
+				}
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type slice struct {
 	// problem says why the whole slice cannot be, problems why devices of it cannot, by their places; empty for none.
 	problem  string
 	problems map[int]string
+	// unread says that a node selector of it cannot be read.
+	unread bool
 }
 
 // reach is the nodes that a slice or a device is for. The zero value is none.
@@ -41,7 +43,7 @@ func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice
 			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
 		}
 	}
-	x.problem = impossibleSlice(s)
+	x.problem, x.unread = impossibleSlice(s), unreadOf(s)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		if why := impossibleDevice(d, s); why != "" {

@@ -82,6 +82,9 @@ func (l *NodeLine) node() *Node {
 		Allocatable: Amounts{}, Free: Amounts{}, Managed: Amounts{}, Mapped: Amounts{}, told: &told{},
 		Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node, Labels: l.Labels}, Spec: corev1.NodeSpec{Unschedulable: l.Unschedulable}},
 	}
+	if l.Stopped != "" {
+		n.Stopped = &Stopped{Message: l.Stopped}
+	}
 	for _, t := range l.Taints {
 		n.Object.Spec.Taints = append(n.Object.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 	}

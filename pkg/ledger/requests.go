@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func limitsAsRequests(pod *corev1.Pod) *corev1.Pod {
 			return false
 		})
 	}
-	if !missing(pod.Spec.Containers) && !missing(pod.Spec.InitContainers) {
+	if !missing(pod.Spec.Containers) && !missing(pod.Spec.InitContainers) && (pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits) == 0) {
 		return pod
 	}
 	filled := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy(), Status: pod.Status}
@@ -56,5 +57,33 @@ func limitsAsRequests(pod *corev1.Pod) *corev1.Pod {
 			}
 		}
 	}
+	if filled.Spec.Resources != nil {
+		filled.Spec.Resources.Requests = limitsOfPod(filled)
+	}
 	return filled
+}
+
+// limitsOfPod returns what a pod asks for as a whole: for what it limits as a whole and does not ask for, what its containers
+// ask for, and that limit where they ask for nothing. Of hugepages it is the limit.
+func limitsOfPod(pod *corev1.Pod) corev1.ResourceList {
+	whole := pod.Spec.Resources
+	if len(whole.Limits) == 0 {
+		return whole.Requests
+	}
+	out := maps.Clone(whole.Requests)
+	if out == nil {
+		out = corev1.ResourceList{}
+	}
+	for _, from := range []corev1.ResourceList{resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}), whole.Limits} {
+		for name, q := range from {
+			if _, asked := out[name]; asked || !resourcehelper.IsSupportedPodLevelResource(name) {
+				continue
+			}
+			if _, limited := whole.Limits[name]; limited && hugepages(name) {
+				q = whole.Limits[name]
+			}
+			out[name] = q
+		}
+	}
+	return out
 }

@@ -200,11 +200,7 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 		if !ends(&u) {
 			return false
 		}
-		c.Free.Add(u.Requests, u.Times)
-		c.Managed.Add(u.Requests, -u.Times)
-		if u.mapped {
-			c.Mapped.Add(u.Requests, -u.Times)
-		}
+		c.giveBack(&u)
 		return true
 	})
 	for _, list := range [][]Device{c.Devices, c.Lost, c.Withheld, c.Elsewhere} {
@@ -216,6 +212,17 @@ func (n *Node) without(gone func(w types.UID, ending bool) bool, now time.Time) 
 	}
 	c.cover()
 	return c
+}
+
+// giveBack undoes what a use takes of the node's resources.
+func (n *Node) giveBack(u *Use) {
+	n.Free.Add(u.Requests, u.Times)
+	if u.managed {
+		n.Managed.Add(u.Requests, -u.Times)
+	}
+	if u.mapped {
+		n.Mapped.Add(u.Requests, -u.Times)
+	}
 }
 
 // has says whether any use of the node's resources or any holder of its devices is one of those asked for.
@@ -286,6 +293,8 @@ type Node struct {
 	Agents []Agent
 	// AgentsGone are such pods that were there and are not any more, as of the latest; at most maxAgentsGone.
 	AgentsGone []Agent
+	// Stopped says why kube-scheduler gives up every pod with a claim that is to be allocated; nil where it does not.
+	Stopped *Stopped
 	// Unallocated is how many pods were released to the node to be given devices by number and have none yet: which they
 	// will be given is not known.
 	Unallocated int
@@ -312,8 +321,9 @@ type Use struct {
 	// Freeing and Until are as those of a Holder.
 	Freeing bool
 	Until   time.Time
-	// mapped says that it is what devices map to.
-	mapped bool
+	// mapped says that it is what devices map to, remembered that they did and are not listed so now.
+	mapped, remembered bool
+	managed            bool
 }
 
 // Ending says whether a use is freeing and still waited for.
@@ -430,7 +440,7 @@ func (n *Node) clone() *Node {
 
 // use takes u from the node's resources.
 func (n *Node) use(u Use, managed bool) {
-	u.Requests = n.Counted(u.Requests)
+	u.Requests, u.managed = n.Counted(u.Requests), managed
 	n.Free.Add(u.Requests, -u.Times)
 	if managed {
 		n.Managed.Add(u.Requests, u.Times)

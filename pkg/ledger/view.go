@@ -32,7 +32,7 @@ func (b *Book) view(name string) *Node {
 		n.Hostname = host
 	}
 	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
-	n.Pools = b.pools(o.Node)
+	n.Pools, n.Stopped = b.pools(o.Node), b.stopped(o.Node)
 	promised := b.countRequests(n)
 	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
 	for i := range n.Pools {
@@ -63,7 +63,7 @@ func (b *Book) view(name string) *Node {
 	b.bySpec(n)
 	n.shared = n.promisedTwice()
 	n.cards()
-	n.countMapped(n.Devices, n.Withheld, unlisted)
+	b.countMapped(n, n.Devices, n.Withheld, unlisted)
 	n.Agents, n.AgentsGone = b.agentsOn(name)
 	return n
 }
@@ -245,7 +245,7 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
-				n.use(Use{Workload: holder.Workload, Requests: w.Requests[ps.Name], Times: int64(open), Placement: uid}, true)
+				n.use(Use{Workload: holder.Workload, Requests: b.asks(p.Spec.Key.WorkloadUID, ps.Name), Times: int64(open), Placement: uid}, true)
 				promise(promised, holder, pn.Requests, nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {

@@ -43,6 +43,7 @@ func worldOf(c choices) *world {
 	w.taintRules()
 	w.classes()
 	w.load()
+	w.additions()
 	return w
 }
 
@@ -194,7 +195,7 @@ func (w *world) selects(s *resourcev1.ResourceSliceSpec, poolName string) {
 		s.NodeName = ptr.To(poolName)
 		return
 	}
-	switch w.upTo("selects", 4) {
+	switch w.upTo("selects", 5) {
 	case 0:
 		s.AllNodes = ptr.To(true)
 	case 1:
@@ -203,6 +204,8 @@ func (w *world) selects(s *resourcev1.ResourceSliceSpec, poolName string) {
 		s.NodeSelector = notA
 	case 3:
 		s.PerDeviceNodeSelection = ptr.To(true)
+	case 4:
+		s.NodeSelector = gtOf("many")
 	default:
 		s.NodeName = ptr.To("b")
 	}

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
@@ -41,6 +43,18 @@ func (w *world) load() {
 	}
 }
 
+// additions are what pods are given when they are created.
+func (w *world) additions() {
+	for i := range w.upTo("limit ranges", 2) {
+		w.versions(func() Observation {
+			return seeLimits(fmt.Sprintf("limits-%d", i), 0, corev1.LimitRangeItem{DefaultRequest: list("memory", fmt.Sprintf("%dGi", 1+w.upTo("default", 2)))})
+		}, 3)
+	}
+	if w.upTo("runtime classes", 1) == 1 {
+		w.versions(func() Observation { return seeRuntime("kata", 0, "cpu", fmt.Sprintf("%dm", 100*w.upTo("overhead", 2))) }, 3)
+	}
+}
+
 func (w *world) nodeName() string { return []string{"a", "b", "c"}[w.upTo("node", 2)] }
 
 func (w *world) anyDevice() DeviceID { return w.ids[w.upTo("device", len(w.ids)-1)] }
@@ -55,6 +69,8 @@ func (w *world) workload(name string) {
 		o.Workload.Requests = map[string]Amounts{
 			"main": {"cpu": int64(1000 * (1 + w.upTo("asks", 1))), "pods": 1}, "other": {"cpu": 500, "pods": 1, "example.com/gpu": 1},
 		}
+		main := corev1.PodSpec{RuntimeClassName: ptr.To("kata"), Containers: containers(corev1.ResourceList{"cpu": *resource.NewMilliQuantity(o.Workload.Requests["main"]["cpu"], resource.DecimalSI)})}
+		o.Workload.Templates = map[string]Template{"main": {Spec: &main}}
 		return o
 	}, 5)
 }

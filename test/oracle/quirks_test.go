@@ -293,6 +293,58 @@ func again(w *world.World) {
 	w.Pod.Spec.ResourceClaims = append(w.Pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "again", ResourceClaimName: &w.Claims[0].Name})
 }
 
+// TestSelectors: a node selector that cannot be read, of whatever driver's slice, fails every pod with a claim to be allocated.
+func TestSelectors(t *testing.T) {
+	gt := func(value string) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "cards", Operator: corev1.NodeSelectorOpGt, Values: []string{value}},
+		}}}}
+	}
+	wide := func(value string) change {
+		return last(func(s *resourcev1.ResourceSlice) {
+			s.Spec.Pool.Name, s.Spec.NodeName, s.Spec.NodeSelector = "wide", nil, gt(value)
+		})
+	}
+	each := func(selects ...func(*resourcev1.Device)) change {
+		return last(func(s *resourcev1.ResourceSlice) {
+			s.Spec.Pool.Name, s.Spec.NodeName, s.Spec.PerDeviceNodeSelection = "wide", nil, ptr.To(true)
+			for i := range s.Spec.Devices {
+				selects[i](&s.Spec.Devices[i])
+			}
+		})
+	}
+	odd := func(d *resourcev1.Device) { d.NodeSelector = gt("many") }
+	everywhere := func(d *resourcev1.Device) { d.AllNodes = ptr.To(true) }
+	asked := claims(claim("c", request("gpu", 1)))
+	run(t, map[string]quirk{
+		"one that can be read keeps nobody away": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n")), wide("3"), asked), fits: true,
+		},
+		"one that cannot be read keeps everybody with a claim away": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n")), wide("many"), asked),
+		},
+		"even of a generation that is out of date": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n")), wide("many"), last(func(s *resourcev1.ResourceSlice) { s.Spec.Pool.Generation = 1 }),
+				lists("nic", device("n")), wide("3"), asked),
+		},
+		"a pod without claims fits": {
+			world: with(lists("nic", device("n")), wide("many")), fits: true,
+		},
+		"so does one whose claim is allocated": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n")), wide("many"), claims(given(claim("c", request("gpu", 1)), "gpu", "a", 0))), fits: true,
+		},
+		"a device's that cannot be read keeps everybody away": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n"), device("o")), each(odd, everywhere), asked),
+		},
+		"not after a device that is for the node": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n"), device("o")), each(everywhere, odd), asked), fits: true,
+		},
+		"a class that serves a pod's extended resources is kept away too": {
+			world: with(lists("gpu", device("a")), lists("nic", device("n")), wide("many"), extended("gpu", "example.com/card"), limited("example.com/card=1")),
+		},
+	})
+}
+
 func TestExtendedResources(t *testing.T) {
 	run(t, map[string]quirk{
 		"a class serves what the node does not list": {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -282,7 +283,7 @@ func (b *bench) observe() {
 	b.t.Helper()
 	for _, list := range []client.ObjectList{
 		&corev1.NodeList{}, &corev1.PodList{}, &resourcev1.ResourceSliceList{}, &resourcev1.ResourceClaimList{}, &resourcev1.DeviceClassList{},
-		&v1alpha1.PlacementList{}, &kueue.WorkloadList{},
+		&v1alpha1.PlacementList{}, &kueue.WorkloadList{}, &corev1.LimitRangeList{}, &nodev1.RuntimeClassList{},
 		&corev1.NamespaceList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.ResourceFlavorList{}, &kueue.AdmissionCheckList{},
 	} {
 		b.must(b.Client.List(context.Background(), list))

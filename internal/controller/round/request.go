@@ -47,14 +47,13 @@ func (r Requests) Of(ctx context.Context, now time.Time, wl *kueue.Workload, p *
 			req.Refusal = refusal
 			return req, nil
 		}
-		if len(spec.Overhead) == 0 {
-			if spec.Overhead, err = r.Policies.RequestOverhead(ctx, ps); err != nil {
-				return nil, err
-			}
+		add, err := r.Policies.Additions(ctx, wl.Namespace, ps)
+		if err != nil {
+			return nil, err
 		}
 		out := admission.PodSet{
 			Name: string(ps.Name), Count: ps.Count, MinCount: ptr.Deref(ps.MinCount, 0), Spec: spec, Shape: shape,
-			Requests: ledger.RequestsOf(&corev1.Pod{Spec: *spec}, false),
+			Requests: ledger.RequestsOfTemplate(ledger.Template{Spec: spec, Overhead: spec.Overhead}, add),
 		}
 		if err := r.assigned(ctx, wl, p, &out); err != nil {
 			return nil, err

@@ -403,3 +403,25 @@ func TestANoteIsCutWhereARuneEnds(t *testing.T) {
 		t.Errorf("%d bytes that end in %q", len(got), got[len(got)-8:])
 	}
 }
+
+// TestASelectorThatCannotBeReadIsSaidOnce: every node has it, and one event says so.
+func TestASelectorThatCannotBeReadIsSaidOnce(t *testing.T) {
+	b := newBench(t)
+	b.see(ledger.Observation{Ref: ledger.Ref{Kind: ledger.KindNode, UID: "another"}, Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another", UID: "another"}}})
+	b.run(time.Second)
+	b.wantEvents()
+	odd := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "odd", UID: "odd"}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "nic.example.com", Pool: resourcev1.ResourcePool{Name: "odd", Generation: 1, ResourceSliceCount: 1},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "cards", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}},
+		}}}},
+	}}
+	b.see(ledger.Observation{Ref: ledger.Ref{Kind: ledger.KindSlice, UID: "odd"}, Slice: odd})
+	b.run(time.Second)
+	said := b.events()
+	if len(said) != 1 || !strings.HasPrefix(said[0], "Warning Impossible slice odd has a node selector that cannot be read") || !strings.HasSuffix(said[0], "kube-scheduler gives up every pod with claims while it is there") {
+		t.Errorf("events %q, want one that says it", said)
+	}
+	b.run(time.Minute)
+	b.wantEvents()
+}
