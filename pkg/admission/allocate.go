@@ -153,7 +153,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	n := parts[0].fit
 	bounded := &stepping{Context: ctx}
 	held := n.drawing(b, offer)
-	results, err := d.call(bounded, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: n.offered(b, offer), Held: held, Claims: claims})
+	results, err := d.call(bounded, allocation{classes: n.classes.classes, node: n.node.Object, slices: n.offered(b, offer), held: held, claims: claims})
 	switch {
 	case bounded.ended(), ctx.Err() != nil:
 		return nil, undecided
@@ -203,42 +203,30 @@ func (n *nodeFit) want(claim int, request string) int {
 
 // ask calls the allocator once. nil without an error is "does not fit".
 func (d *Decider) ask(ctx context.Context, n *nodeFit, offered []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	return d.call(ctx, Allocation{Classes: n.classes.classes, Node: n.node.Object, Slices: offered, Claims: claims})
+	return d.call(ctx, allocation{classes: n.classes.classes, node: n.node.Object, slices: offered, claims: claims})
 }
 
-func (d *Decider) call(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
-	a, err := structured.NewAllocator(ctx, features, of.Held, classLister{of.Classes}, of.Slices, d.Matcher.Cache)
+func (d *Decider) call(ctx context.Context, of allocation) ([]resourcev1.AllocationResult, error) {
+	a, err := structured.NewAllocator(ctx, features, of.held, classLister{of.classes}, of.slices, d.Matcher.Cache)
 	if err != nil {
 		return nil, fmt.Errorf("make allocator: %w", err)
 	}
-	results, err := a.Allocate(ctx, of.Node, of.Claims)
+	results, err := a.Allocate(ctx, of.node, of.claims)
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
 	return results, nil
 }
 
-// Allocation is what kube-scheduler's allocator is asked for.
-type Allocation struct {
-	// Classes are those that claims name.
-	Classes *ledger.Classes
-	Node    *corev1.Node
-	// Slices are those that the node may be given devices from; Held says which of their devices are held already.
-	Slices []*resourcev1.ResourceSlice
-	Held   structured.AllocatedState
-	Claims []*resourcev1.ResourceClaim
-}
-
-// Allocate returns what kube-scheduler's own allocator gives to claims on a node, one result a claim. nil without an error is
-// "does not fit", and so is a search that is longer than it is bounded to be. An error is one of the claims, classes or
-// slices.
-func (d *Decider) Allocate(ctx context.Context, of Allocation) ([]resourcev1.AllocationResult, error) {
-	bounded := &stepping{Context: ctx}
-	results, err := d.call(bounded, of)
-	if err != nil && bounded.ended() {
-		return nil, nil
-	}
-	return results, err
+// allocation is what kube-scheduler's allocator is asked for.
+type allocation struct {
+	// classes are those that claims name.
+	classes *ledger.Classes
+	node    *corev1.Node
+	// slices are those that the node may be given devices from; held says which of their devices are held already.
+	slices []*resourcev1.ResourceSlice
+	held   structured.AllocatedState
+	claims []*resourcev1.ResourceClaim
 }
 
 var errSteps = errors.New("too many steps")

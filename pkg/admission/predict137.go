@@ -37,7 +37,6 @@ func (f *foresight) map137(context.Context) *refusal {
 		devices[d.ID] = d
 	}
 	var statuses []corev1.NodeAllocatableResourceClaimStatus
-	total := corev1.ResourceList{}
 	for n, c := range f.claims {
 		allocation := c.result
 		if allocation == nil {
@@ -70,24 +69,14 @@ func (f *foresight) map137(context.Context) *refusal {
 		case gone != "":
 			return refuse(v1alpha1.ReasonDevicesUnhealthy, "claim %s: device %s is not listed any more", c.name, gone)
 		case err != nil:
-			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", c.name, err)
+			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", c.name, err).everywhere()
 		case list != nil:
 			statuses = append(statuses, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name, Containers: references, Resources: list})
-			add(total, list)
 		}
 	}
 	if len(statuses) == 0 {
 		return nil
 	}
-	f.mapped = ledger.AmountsOf(total)
+	f.takes(statuses)
 	return f.demand(statuses)
-}
-
-// add adds more to list, in place.
-func add(list, more corev1.ResourceList) {
-	for name, q := range more {
-		sum := list[name]
-		sum.Add(q)
-		list[name] = sum
-	}
 }

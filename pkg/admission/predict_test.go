@@ -358,16 +358,20 @@ func TestHopeless(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tc.world.book.Snapshot()
-			f := &foresight{decider: &Decider{Matcher: flavors.NewMatcher()}, s: s, n: s.Node("n"), in: &Incoming{Pod: tc.pod.pod, Claims: tc.pod.claims}, pod: tc.pod.pod}
-			if no := f.gather(context.Background()); no != nil {
-				t.Fatal(no)
+			o := (&Decider{Matcher: flavors.NewMatcher()}).prospect(s, &Incoming{Pod: tc.pod.pod, Claims: tc.pod.claims}, false)
+			if o.no != nil {
+				t.Fatal(o.no)
 			}
+			f := o.at(s.Node("n"))
 			var claims []*resourcev1.ResourceClaim
 			for _, c := range f.claims {
 				claims = append(claims, c.ResourceClaim)
 			}
 			if got := f.hopeless(claims); got != tc.want {
 				t.Errorf("hopeless: %t", got)
+			}
+			if f.short(claims) && !tc.want {
+				t.Error("there are too few at a glance")
 			}
 			if p := tc.world.predict(t, tc.pod); tc.want && p.Fits {
 				t.Errorf("it fits: %v", p.devices())

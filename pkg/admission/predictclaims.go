@@ -17,35 +17,43 @@ import (
 )
 
 // gather finds the pod's claims, and the classes that serve its extended resources.
-func (f *foresight) gather(context.Context) *refusal {
-	for i := range f.pod.Spec.ResourceClaims {
-		pc := &f.pod.Spec.ResourceClaims[i]
-		name, own, err := resourceclaim.Name(f.pod, pc)
+func (o *prospect) gather() *refusal {
+	for i := range o.pod.Spec.ResourceClaims {
+		pc := &o.pod.Spec.ResourceClaims[i]
+		name, own, err := resourceclaim.Name(o.pod, pc)
 		if err != nil {
-			return refuse(v1alpha1.ReasonClaimTemplateNotFound, "claim %s: %v", pc.Name, err)
+			return notQueued(v1alpha1.ReasonClaimTemplateNotFound, "claim %s: %v", pc.Name, err)
 		}
 		if name == nil {
 			continue // none was meant to be made
 		}
-		claim := f.in.Claims[pc.Name]
+		claim := o.in.Claims[pc.Name]
 		switch {
 		case claim == nil:
-			return refuse(v1alpha1.ReasonClaimTemplateNotFound, "claim %s: ResourceClaim %s does not exist", pc.Name, *name)
+			return notQueued(v1alpha1.ReasonClaimTemplateNotFound, "claim %s: ResourceClaim %s does not exist", pc.Name, *name)
 		case claim.DeletionTimestamp != nil:
-			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: ResourceClaim %s is being deleted", pc.Name, *name)
+			return notQueued(v1alpha1.ReasonClaimUnsupported, "claim %s: ResourceClaim %s is being deleted", pc.Name, *name)
 		case own:
-			if err := resourceclaim.IsForPod(f.pod, claim, false); err != nil {
-				return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", pc.Name, err)
+			if err := resourceclaim.IsForPod(o.pod, claim, false); err != nil {
+				return notQueued(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", pc.Name, err)
 			}
 		}
-		f.claims = append(f.claims, &podClaim{name: pc.Name, ResourceClaim: claim})
+		o.its = append(o.its, podClaim{name: pc.Name, ResourceClaim: claim})
 	}
-	return f.extended()
+	return o.extended()
+}
+
+// notQueued is a refusal for which kube-scheduler leaves the pod in its queue.
+func notQueued(reason v1alpha1.Reason, format string, args ...any) *refusal {
+	no := refuse(reason, format, args...)
+	no.reach = ReachQueue
+	return no
 }
 
 // ready is what the plugin DynamicResources says of the claims before it looks at nodes.
-func (f *foresight) ready(context.Context) *refusal {
-	for _, c := range f.claims {
+func (o *prospect) ready() *refusal {
+	for k := range o.its {
+		c := &o.its[k]
 		if c.allocated() || c.extended {
 			continue
 		}
@@ -60,14 +68,14 @@ func (f *foresight) ready(context.Context) *refusal {
 				}
 			}
 			if len(classes) == 0 {
-				return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: request %s is of a kind that is not known", c.name, r.Name)
+				return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: request %s is of a kind that is not known", c.name, r.Name).everywhere()
 			}
 			for _, class := range classes {
 				if class == "" {
-					return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: request %s names no DeviceClass", c.name, r.Name)
+					return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: request %s names no DeviceClass", c.name, r.Name).everywhere()
 				}
-				if f.s.DeviceClass(class) == nil {
-					return refuse(v1alpha1.ReasonDeviceClassNotFound, "claim %s: DeviceClass %s of request %s does not exist", c.name, class, r.Name)
+				if o.s.DeviceClass(class) == nil {
+					return refuse(v1alpha1.ReasonDeviceClassNotFound, "claim %s: DeviceClass %s of request %s does not exist", c.name, class, r.Name).everywhere()
 				}
 			}
 		}
@@ -154,7 +162,7 @@ func (f *foresight) bind(context.Context) *refusal {
 		switch {
 		case !reserved && slices.ContainsFunc(f.claims[:i], func(o *podClaim) bool { return o.UID == c.UID }):
 			f.odd("kube-scheduler 1.36 writes a claim once for each name that a pod has for it, and fails over what it wrote itself")
-			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s is ResourceClaim %s, which the pod has by another name as well: it is never bound", c.name, c.Name)
+			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s is ResourceClaim %s, which the pod has by another name as well: it is never bound", c.name, c.Name).everywhere()
 		case c.extended && c.result != nil && len(c.Spec.Devices.Requests) == 0:
 			f.odd("kube-scheduler 1.36 makes a claim for the extended resources of a pod that has claims of its own even where a device plugin serves them all, and fails to bind the pod over the claim being empty")
 			return refuse(v1alpha1.ReasonClaimUnsupported, "node %s: a device plugin serves the pod's extended resources, which a DeviceClass serves as well, and the pod has claims besides: it is never bound there", f.n.Name)
@@ -175,32 +183,29 @@ func (f *foresight) bind(context.Context) *refusal {
 
 // extended finds the classes that serve extended resources of the pod and, where there are any, adds the claim that
 // kube-scheduler makes for it. What is in that is for each node to say.
-func (f *foresight) extended() *refusal {
-	asked := ledger.AmountsOf(f.requests)
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		if asked[name] == 0 || !byClaim(name) {
+func (o *prospect) extended() *refusal {
+	for _, name := range o.asked {
+		if o.requests[name] == 0 || !byClaim(name) {
 			continue
 		}
-		if class := f.class(name); class != nil {
-			if f.classes == nil {
-				f.classes = map[corev1.ResourceName]*resourcev1.DeviceClass{}
+		if class := o.class(name); class != nil {
+			if o.classes == nil {
+				o.classes = map[corev1.ResourceName]*resourcev1.DeviceClass{}
 			}
-			f.classes[name] = class
+			o.classes[name] = class
 		}
 	}
-	if f.classes == nil {
+	if o.classes == nil {
 		return nil
 	}
-	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: f.pod.Namespace, Name: v1alpha1.ExtendedResourcesClaim, UID: v1alpha1.ExtendedResourcesClaim,
-	}}
-	for _, name := range slices.Sorted(maps.Keys(f.in.Claims)) {
-		c := f.in.Claims[name]
-		if c != nil && c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.IsControlledBy(c, f.pod) {
+	claim := emptyExtendedClaim(o.pod)
+	for _, name := range slices.Sorted(maps.Keys(o.in.Claims)) {
+		c := o.in.Claims[name]
+		if c != nil && c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.IsControlledBy(c, o.pod) {
 			claim = c
 			break
 		}
 	}
-	f.claims = append(f.claims, &podClaim{name: v1alpha1.ExtendedResourcesClaim, ResourceClaim: claim, extended: true})
+	o.its = append(o.its, podClaim{name: v1alpha1.ExtendedResourcesClaim, ResourceClaim: claim, extended: true})
 	return nil
 }

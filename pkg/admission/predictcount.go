@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -12,6 +13,66 @@ import (
 
 // maxChoices bounds how many choices among alternatives are counted.
 const maxChoices = 256
+
+// short says at a glance that the node has fewer devices left than the claims ask for in all, where kube-scheduler's allocator
+// would find just that. False says nothing.
+func (f *foresight) short(claims []*resourcev1.ResourceClaim) bool {
+	var want int64
+	for _, c := range claims {
+		var of int64
+		for i := range c.Spec.Devices.Requests {
+			least, ok := atLeast(&c.Spec.Devices.Requests[i])
+			if !ok {
+				return false
+			}
+			of += least
+		}
+		if of > resourcev1.AllocationResultsMaxSize {
+			return false // kube-scheduler gives up the pod over that
+		}
+		want += of
+	}
+	var left int64
+	for i := range f.n.Pools {
+		for _, s := range f.n.Pools[i].Every {
+			for j := range s.Spec.Devices {
+				if ptr.Deref(s.Spec.Devices[j].AllowMultipleAllocations, false) {
+					return false
+				}
+			}
+			left += int64(len(s.Spec.Devices))
+		}
+	}
+	for _, list := range [][]ledger.Device{f.n.Devices, f.n.Withheld} {
+		for i := range list {
+			if slices.ContainsFunc(list[i].Holders, func(h ledger.Holder) bool { return h.Share == "" && !f.own(&h) }) {
+				left--
+			}
+		}
+	}
+	if want <= left {
+		return false
+	}
+	// Whether a device is held is what the allocator looks at first: where some are not, a selector may fail.
+	return left <= 0 || f.hopeless(claims)
+}
+
+// atLeast is how many devices a request takes at the least; false where that cannot be told from it alone.
+func atLeast(r *resourcev1.DeviceRequest) (least int64, ok bool) {
+	if e := r.Exactly; e != nil {
+		return e.Count, e.AllocationMode == resourcev1.DeviceAllocationModeExactCount && !ptr.Deref(e.AdminAccess, false)
+	}
+	for i := range r.FirstAvailable {
+		s := &r.FirstAvailable[i]
+		if s.AllocationMode != resourcev1.DeviceAllocationModeExactCount {
+			return 0, false
+		}
+		if i == 0 || s.Count < least {
+			least = s.Count
+		}
+	}
+	return least, true
+}
 
 // hopeless says that the node has too few devices for the claims, whatever else they ask for: by counting, where the
 // allocator's search takes too long. False says nothing.
@@ -54,10 +115,10 @@ func (f *foresight) hopeless(claims []*resourcev1.ResourceClaim) bool {
 }
 
 // alone says that one of the claims cannot be had even without the others.
-func (f *foresight) alone(ctx context.Context, of Allocation) bool {
-	claims := of.Claims
+func (f *foresight) alone(ctx context.Context, of allocation) bool {
+	claims := of.claims
 	for i := range claims {
-		of.Claims = claims[i : i+1]
+		of.claims = claims[i : i+1]
 		bounded := &stepping{Context: ctx}
 		if results, err := f.decider.call(bounded, of); len(claims) > 1 && err == nil && results == nil && !bounded.ended() {
 			return true

@@ -100,7 +100,8 @@ func TestExtendedRequests(t *testing.T) {
 			class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 			var got map[string]int64
 			last := ""
-			for _, r := range extendedRequests(pod, map[corev1.ResourceName]*resourcev1.DeviceClass{foo: class, bar: class}) {
+			requests, mappings := extendedRequests(pod, map[corev1.ResourceName]*resourcev1.DeviceClass{foo: class, bar: class})
+			for _, r := range requests {
 				if got == nil {
 					got = map[string]int64{}
 				}
@@ -113,6 +114,37 @@ func TestExtendedRequests(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
+			for _, m := range mappings {
+				if _, asked := tc.want[m.RequestName]; !asked {
+					t.Errorf("container %q is served by request %s, which is not made", m.ContainerName, m.RequestName)
+				}
+			}
 		})
+	}
+}
+
+// Which request serves which container is as kube-scheduler has it: lasting containers first, then those that end before the next
+// starts, which have what later ones ask for before they have their own.
+func TestExtendedRequestsServeContainers(t *testing.T) {
+	const foo = "example.com/foo"
+	always := corev1.ContainerRestartPolicyAlways
+	named := func(name string, policy *corev1.ContainerRestartPolicy, count string) corev1.Container {
+		return corev1.Container{Name: name, RestartPolicy: policy, Resources: corev1.ResourceRequirements{Requests: amounts("cpu=1", foo+"="+count)}}
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{named("small", nil, "4"), named("large", nil, "6"), named("sidecar", &always, "1")},
+		Containers:     []corev1.Container{named("main", nil, "2"), named("none", nil, "0")},
+	}}
+	_, got := extendedRequests(pod, map[corev1.ResourceName]*resourcev1.DeviceClass{foo: {ObjectMeta: metav1.ObjectMeta{Name: "c"}}})
+	var want []corev1.ContainerExtendedResourceRequest
+	for _, m := range [][2]string{
+		{"sidecar", "container-2-request-1"}, {"main", "container-3-request-1"},
+		{"small", "container-2-request-1"}, {"small", "container-3-request-1"}, {"small", "container-1-request-1"},
+		{"large", "container-2-request-1"}, {"large", "container-3-request-1"}, {"large", "container-1-request-1"},
+	} {
+		want = append(want, corev1.ContainerExtendedResourceRequest{ContainerName: m[0], ResourceName: foo, RequestName: m[1]})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

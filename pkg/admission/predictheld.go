@@ -26,8 +26,11 @@ func (f *foresight) allocate(ctx context.Context) *refusal {
 			open, claims = append(open, c), append(claims, c.ResourceClaim)
 		}
 	}
-	if len(open) == 0 {
+	switch {
+	case len(open) == 0:
 		return nil
+	case f.short(claims):
+		return refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has too few devices for what the claims ask for", f.n.Name)
 	}
 	if f.n.Stopped != nil {
 		f.odd("kube-scheduler gives up such a pod on all nodes")
@@ -69,7 +72,7 @@ func (f *foresight) search(ctx context.Context, claims []*resourcev1.ResourceCla
 // searchIn has the allocator look through slices.
 func (f *foresight) searchIn(ctx context.Context, claims []*resourcev1.ResourceClaim, in []*resourcev1.ResourceSlice) ([]resourcev1.AllocationResult, *refusal) {
 	bounded := &stepping{Context: ctx, more: 4 * maxAllocatorSteps}
-	of := Allocation{Classes: f.s.Classes(), Node: f.n.Object, Slices: in, Held: held(f.n, f.own), Claims: claims}
+	of := allocation{classes: f.s.Classes(), node: f.n.Object, slices: in, held: held(f.n, f.own), claims: claims}
 	results, err := f.decider.call(bounded, of)
 	switch {
 	case ctx.Err() == nil && bounded.ended() && (f.hopeless(claims) || f.alone(ctx, of)):
@@ -82,7 +85,7 @@ func (f *foresight) searchIn(ctx context.Context, claims []*resourcev1.ResourceC
 		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s: %v", f.n.Name, err)
 	case err != nil:
 		f.odd("kube-scheduler gives up such a pod on all nodes")
-		return nil, refuse(v1alpha1.ReasonClaimUnsupported, "node %s: %v", f.n.Name, err)
+		return nil, refuse(v1alpha1.ReasonClaimUnsupported, "node %s: %v", f.n.Name, err).everywhere()
 	case len(results) != len(claims):
 		return nil, refuse(v1alpha1.ReasonNotEnoughDevices, "node %s has not the devices that the claims ask for", f.n.Name)
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -47,8 +48,8 @@ func (f *foresight) map136(context.Context) *refusal {
 				pick[r] = found[i][0]
 			}
 		}
-		var no *refusal
-		no, f.mapped = f.footprint(pick)
+		no, statuses := f.footprint(pick)
+		f.takes(statuses)
 		return no
 	}
 	f.odd("kube-scheduler 1.36 looks up device %s by pool and name alone, and several are listed that map otherwise: which it finds is chance", ambiguous)
@@ -72,11 +73,12 @@ func (f *foresight) chance(results []*resourcev1.DeviceRequestAllocationResult, 
 				pick[r] = found[i][at[i]]
 			}
 		}
-		no, mapped := f.footprint(pick)
+		no, statuses := f.footprint(pick)
 		if first {
-			f.mapped, first = mapped, false
+			f.takes(statuses)
+			first = false
 		}
-		differ = differ || !maps.Equal(f.mapped, mapped)
+		differ = differ || !maps.Equal(f.mapped, amountsIn(statuses))
 		if no == nil {
 			fits = true
 		} else if refused == nil {
@@ -164,10 +166,9 @@ func namesakes(id ledger.DeviceID, n *ledger.Node, others []*ledger.Node) []*res
 }
 
 // footprint says whether the node has what the pod takes of its own resources, with what its claims map to where the devices
-// are those picked; and how much the latter is.
-func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult]*resourcev1.Device) (*refusal, ledger.Amounts) {
+// are those picked; and how the pod's status would tell the latter.
+func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult]*resourcev1.Device) (*refusal, []corev1.NodeAllocatableResourceClaimStatus) {
 	var statuses []corev1.NodeAllocatableResourceClaimStatus
-	total := corev1.ResourceList{}
 	for n, c := range f.claims {
 		if c.result == nil || slices.ContainsFunc(f.claims[n+1:], func(o *podClaim) bool { return o.UID == c.UID }) {
 			continue
@@ -187,7 +188,7 @@ func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult
 		switch {
 		case err != nil:
 			f.odd("kube-scheduler 1.36 fails for a pod with a device that maps a capacity of which nothing is consumed, on all nodes")
-			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", c.name, err), nil
+			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s: %v", c.name, err).everywhere(), nil
 		case list == nil:
 			continue
 		case len(references) == 0 && c.extended:
@@ -198,12 +199,35 @@ func (f *foresight) footprint(pick map[*resourcev1.DeviceRequestAllocationResult
 			return refuse(v1alpha1.ReasonClaimUnsupported, "claim %s maps resources of node %s, and no container refers to it", c.name, f.n.Name), nil
 		}
 		statuses = append(statuses, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name, Containers: references, Resources: list})
-		add(total, list)
 	}
 	if len(statuses) == 0 {
 		return nil, nil
 	}
-	return f.demand(statuses), ledger.AmountsOf(total)
+	return f.demand(statuses), statuses
+}
+
+// takes notes what the pod's claims map to.
+func (f *foresight) takes(statuses []corev1.NodeAllocatableResourceClaimStatus) {
+	slices.SortFunc(statuses, func(a, b corev1.NodeAllocatableResourceClaimStatus) int {
+		return cmp.Compare(a.ResourceClaimName, b.ResourceClaimName)
+	})
+	f.statuses, f.mapped = statuses, amountsIn(statuses)
+}
+
+// amountsIn sums up what statuses tell; nil for none.
+func amountsIn(statuses []corev1.NodeAllocatableResourceClaimStatus) ledger.Amounts {
+	if len(statuses) == 0 {
+		return nil
+	}
+	total := corev1.ResourceList{}
+	for i := range statuses {
+		for name, q := range statuses[i].Resources {
+			sum := total[name]
+			sum.Add(q)
+			total[name] = sum
+		}
+	}
+	return ledger.AmountsOf(total)
 }
 
 // references returns the pod's containers that refer to a claim, each as often as it does.

@@ -2,15 +2,12 @@ package admission
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 // room is what the plugin NodeResourcesFit says. Extended resources that a DeviceClass serves on the node are the allocator's
@@ -19,9 +16,8 @@ func (f *foresight) room(context.Context) *refusal {
 	if f.n.Free[corev1.ResourcePods] < 1 {
 		return refuse(v1alpha1.ReasonNodeResources, "node %s: too many pods", f.n.Name)
 	}
-	asked := ledger.AmountsOf(f.requests)
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		v := asked[name]
+	for _, name := range f.asked {
+		v := f.requests[name]
 		if v <= 0 || !counted(name) || f.n.Allocatable[name] <= 0 && f.classes[name] != nil {
 			continue
 		}

@@ -22,9 +22,9 @@ import (
 )
 
 // Scheduler is kube-scheduler: it binds pods to nodes and gives them their devices. What is on the nodes it reads from a
-// ledger of its own, which knows of nothing that is merely promised, as kube-scheduler does not; whether a node takes a pod
-// is package admission's to say, and which devices it gets is for kube-scheduler's own allocator. Of the nodes that take a
-// pod it chooses the first by name. It is not safe for concurrent use.
+// ledger of its own, which knows of nothing that is merely promised, as kube-scheduler does not; whether a node takes a pod,
+// which devices it gets there and what they take of the node is what package admission predicts of kube-scheduler. Of the nodes
+// that take a pod it chooses the first by name. It is not safe for concurrent use.
 type Scheduler struct {
 	client  client.Client
 	clock   clock.PassiveClock
@@ -34,13 +34,6 @@ type Scheduler struct {
 	// version counts what may have changed an answer.
 	version int64
 	pending map[types.NamespacedName]*waiting
-	// claims are those that are allocated; byPool their uids, by the pools of their devices.
-	claims map[types.UID]*resourcev1.ResourceClaim
-	byPool map[pool]map[types.UID]struct{}
-	// wide are the slices that are not of one node.
-	wide map[types.UID]*resourcev1.ResourceSlice
-	// rules are the DeviceTaintRules.
-	rules map[types.UID]struct{}
 	// byHost are the names of nodes, by their hostname label.
 	byHost map[string]map[string]struct{}
 	hostOf map[string]string
@@ -53,15 +46,11 @@ type waiting struct {
 	tried int64
 }
 
-type pool struct{ driver, name string }
-
 // NewScheduler returns a scheduler that has seen nothing yet.
 func NewScheduler(c client.Client, now clock.PassiveClock, decider *admission.Decider) *Scheduler {
 	return &Scheduler{
 		client: c, clock: now, decider: decider, book: ledger.New(),
-		pending: map[types.NamespacedName]*waiting{},
-		claims:  map[types.UID]*resourcev1.ResourceClaim{}, byPool: map[pool]map[types.UID]struct{}{},
-		wide: map[types.UID]*resourcev1.ResourceSlice{}, rules: map[types.UID]struct{}{}, byHost: map[string]map[string]struct{}{}, hostOf: map[string]string{},
+		pending: map[types.NamespacedName]*waiting{}, byHost: map[string]map[string]struct{}{}, hostOf: map[string]string{},
 	}
 }
 
@@ -69,7 +58,6 @@ func NewScheduler(c client.Client, now clock.PassiveClock, decider *admission.De
 // every event of Node, Pod, ResourceSlice, ResourceClaim, DeviceClass and DeviceTaintRule, those that Schedule's own writes make too. The
 // object must not change afterwards.
 func (s *Scheduler) Observe(obj client.Object, gone bool) {
-	changed := false
 	switch x := obj.(type) {
 	case *corev1.Pod:
 		s.observePod(x, gone)
@@ -78,30 +66,15 @@ func (s *Scheduler) Observe(obj client.Object, gone bool) {
 		}
 	case *corev1.Node:
 		s.observeNode(x, gone)
-	case *resourcev1.ResourceSlice:
-		if x.Spec.NodeName == nil {
-			changed = s.wide[x.UID] == nil || gone || !apiequality.Semantic.DeepEqual(s.wide[x.UID].Spec, x.Spec)
-			if delete(s.wide, x.UID); !gone {
-				s.wide[x.UID] = x
-			}
-		}
-	case *resourcev1.ResourceClaim:
-		s.observeClaim(x, gone)
-	case *resourcev1beta2.DeviceTaintRule:
-		if delete(s.rules, x.UID); !gone {
-			s.rules[x.UID] = struct{}{}
-		}
-	case *resourcev1.DeviceClass:
+	case *resourcev1.ResourceSlice, *resourcev1.ResourceClaim, *resourcev1beta2.DeviceTaintRule, *resourcev1.DeviceClass:
 	default:
 		return
 	}
 	if o, ok := observe.Of(obj, gone); ok {
 		o.At = s.clock.Now()
-		_, did := s.book.Apply(o)
-		changed = changed || did
-	}
-	if changed {
-		s.version++
+		if _, changed := s.book.Apply(o); changed {
+			s.version++
+		}
 	}
 }
 
@@ -130,26 +103,6 @@ func (s *Scheduler) observeNode(n *corev1.Node, gone bool) {
 			s.byHost[host] = map[string]struct{}{}
 		}
 		s.byHost[host][n.Name], s.hostOf[n.Name] = struct{}{}, host
-	}
-}
-
-func (s *Scheduler) observeClaim(c *resourcev1.ResourceClaim, gone bool) {
-	if old := s.claims[c.UID]; old != nil {
-		for _, r := range old.Status.Allocation.Devices.Results {
-			delete(s.byPool[pool{r.Driver, r.Pool}], c.UID)
-		}
-		delete(s.claims, c.UID)
-	}
-	if gone || c.Status.Allocation == nil {
-		return
-	}
-	s.claims[c.UID] = c
-	for _, r := range c.Status.Allocation.Devices.Results {
-		at := pool{r.Driver, r.Pool}
-		if s.byPool[at] == nil {
-			s.byPool[at] = map[types.UID]struct{}{}
-		}
-		s.byPool[at][c.UID] = struct{}{}
 	}
 }
 
@@ -199,16 +152,21 @@ func (s *Scheduler) try(ctx context.Context, seen *corev1.Pod) (changed, bound b
 	if err := s.client.Get(ctx, client.ObjectKeyFromObject(seen), p); err != nil || p.UID != seen.UID || p.Spec.NodeName != "" {
 		return false, false, client.IgnoreNotFound(err)
 	}
-	a, err := s.attempt(ctx, p)
-	if err != nil || a == nil {
+	in, err := s.incoming(ctx, p)
+	if err != nil {
 		return false, false, err
 	}
-	for _, name := range s.candidates(a.snapshot, p) {
-		if placed := a.on(ctx, a.snapshot.Node(name)); placed != nil {
-			return true, true, s.bind(ctx, p, placed)
-		}
+	snapshot := s.book.Snapshot()
+	node, said := place(ctx, s.decider.Outlook(snapshot, in), s.candidates(snapshot, p))
+	switch {
+	case ctx.Err() != nil:
+		return false, false, ctx.Err()
+	case said.Fits:
+		return true, true, s.bind(ctx, in, node, &said)
+	case said.Reach == admission.ReachQueue:
+		return false, false, nil
 	}
-	changed, err = s.unschedulable(ctx, p, a.why())
+	changed, err = s.unschedulable(ctx, p, told(&said, len(snapshot.Nodes())))
 	return changed, false, err
 }
 
