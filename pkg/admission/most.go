@@ -66,6 +66,13 @@ func (d *Decider) count(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
 		}
 	}
+	if by := n.entangled(b); limit > 0 && by != "" {
+		return 0, stop{reason: v1alpha1.ReasonDevicesInUse, message: by}
+	}
+	if limit > 1 && n.both() {
+		limit, why = 1, stop{reason: v1alpha1.ReasonClaimUnsupported, full: true, message: fmt.Sprintf(
+			"node %s takes one pod at a time that asks for such devices by claim and as %s", n.node.Name, n.byNumber)}
+	}
 	if limit > 0 && !d.distinct(n, b) {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
