@@ -118,7 +118,7 @@ func (p *releasing) cut(t fataler, m *flavors.Matcher, policy *flavors.Policy, c
 	if no != nil {
 		t.Fatalf("%s", no.Message)
 	}
-	spec, no := policy.Exact(m, *claim, p.flavor, picks, p.node.Devices)
+	spec, no := policy.Exact(m, *claim, p.flavor, picks, p.node.Eligible())
 	if no != nil {
 		t.Fatalf("a promise cannot be narrowed: %s", no.Message)
 	}

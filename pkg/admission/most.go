@@ -138,7 +138,7 @@ func inventoryOf(n *ledger.Node, driver string) (inventory, bool) {
 		}
 		count++
 	}
-	if s == nil || len(n.Lost) > 0 || count != len(s.Spec.Devices) || s.UID == "" || s.ResourceVersion == "" {
+	if s == nil || len(n.Lost)+len(n.Withheld) > 0 || count != len(s.Spec.Devices) || s.UID == "" || s.ResourceVersion == "" {
 		return inventory{}, false
 	}
 	return inventory{s.UID, s.ResourceVersion}, true
@@ -150,7 +150,7 @@ func (n *nodeFit) tellsApart(driver string, b book) bool {
 		return flavors.Distinct(driver, n.node.Devices) || flavors.Distinct(driver, n.node.Lost)
 	}
 	gone := func(d ledger.Device) bool { return !n.back(d.Lost, b) }
-	return flavors.Distinct(driver, slices.Concat(n.node.Devices, slices.DeleteFunc(slices.Clone(n.node.Lost), gone)))
+	return flavors.Distinct(driver, slices.Concat(n.node.Eligible(), slices.DeleteFunc(slices.Clone(n.node.Lost), gone)))
 }
 
 // largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.

@@ -107,7 +107,7 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 			return nil, r
 		}
 	}
-	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, picks, n.Devices)
+	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, picks, n.Eligible())
 	if no != nil {
 		return nil, &refusal{no.Reason, no.Message}
 	}
