@@ -54,6 +54,9 @@ type served struct {
 
 // serve works allocate out.
 func (d *Decider) serve(ctx context.Context, parts []part, b book) ([][]share, answer) {
+	if bothWays(parts) > 1 {
+		return nil, no
+	}
 	if slices.ContainsFunc(parts, func(p part) bool { return p.fit.mapped() }) {
 		return d.serveMapped(ctx, parts, b)
 	}

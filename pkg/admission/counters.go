@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -21,9 +20,9 @@ func (n *nodeFit) counted() bool {
 }
 
 // drawing adds to what is offered what draws on the same counters and is held in a book: it is listed, given to nobody, and
-// counts as allocated. It returns what is allocated so.
+// counts as allocated. It returns what is allocated in the book, of devices that can be given once more too.
 func (n *nodeFit) drawing(b book, marks map[ledger.DeviceID]int64) structured.AllocatedState {
-	state := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID]()}
+	state := held(n.node, func(h *ledger.Holder) bool { return !n.keeps(h, b) })
 	if !n.counted() {
 		return state
 	}
@@ -35,7 +34,6 @@ func (n *nodeFit) drawing(b book, marks map[ledger.DeviceID]int64) structured.Al
 			}
 			if slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return n.keeps(&h, b) }) {
 				marks[d.ID] = unmarked
-				state.AllocatedDevices.Insert(structured.MakeDeviceID(d.ID.Driver, d.ID.Pool, d.ID.Device))
 			}
 		}
 	}

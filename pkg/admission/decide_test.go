@@ -34,6 +34,8 @@ type world struct {
 	version uint64
 	now     time.Time
 	pods    map[types.UID]ledger.Pod
+	// seen is all that the book was told.
+	seen []ledger.Observation
 }
 
 func newWorld() *world {
@@ -48,6 +50,7 @@ func (w *world) see(kind ledger.Kind, uid types.UID, set func(*ledger.Observatio
 	w.version++
 	o := ledger.Observation{Ref: ledger.Ref{Kind: kind, UID: uid, ResourceVersion: w.version}, At: w.now}
 	set(&o)
+	w.seen = append(w.seen, o)
 	w.book.Apply(o)
 	return w
 }

@@ -24,7 +24,7 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 		return
 	}
 	f.plugin, f.byNumber = "", name
-	w := want{windows: f.windows, Chosen: flavors.Chosen{Claim: len(f.specs), Name: string(name),
+	w := want{windows: f.windows, references: 1, Chosen: flavors.Chosen{Claim: len(f.specs), Name: string(name),
 		Alternative: flavors.Alternative{Class: class.Name, Count: p.PlainDevices(f.ps.Shape)}}}
 	f.specs = append(slices.Clone(f.specs), extendedClaim(class.Name, w.Count))
 	expressions := ClassSelectors(class)
@@ -54,6 +54,55 @@ func (d *Decider) byClass(s *ledger.Snapshot, p *flavors.Policy, f *nodeFit, nam
 	if w.Count > resourcev1.AllocationResultsMaxSize {
 		f.spans = fmt.Sprintf("a pod asks for %d of %s, which DeviceClass %s serves by a claim of at most %d devices", w.Count, name, class.Name, resourcev1.AllocationResultsMaxSize)
 	}
+}
+
+// both says that the podset's pods ask for the same devices by name and by number. Of several such pods each would wait for the
+// other: kube-scheduler may give to one by number what another was promised by name, as long as that is not there.
+func (n *nodeFit) both() bool {
+	if n.byNumber == "" {
+		return false
+	}
+	numbered := n.wants[len(n.wants)-1].matching
+	return slices.ContainsFunc(n.wants[:len(n.wants)-1], func(w want) bool {
+		return slices.ContainsFunc(w.matching, func(d *ledger.Device) bool { return slices.Contains(numbered, d) })
+	})
+}
+
+// bothWays counts the pods of such podsets.
+func bothWays(parts []part) int32 {
+	var pods int32
+	for _, p := range parts {
+		if p.fit.both() {
+			pods += p.k
+		}
+	}
+	return pods
+}
+
+// entangled says which promise keeps such a pod waiting in a book, since it is for such a pod itself; empty for none.
+func (n *nodeFit) entangled(b book) string {
+	if !n.both() {
+		return ""
+	}
+	type ways struct{ named, numbered bool }
+	by := map[types.UID]*ways{}
+	for _, dev := range n.wants[len(n.wants)-1].matching {
+		for i := range dev.Holders {
+			h := &dev.Holders[i]
+			if h.Kind != ledger.HolderPlacement || h.UID == "" || !n.keeps(h, b) {
+				continue
+			}
+			if by[h.UID] == nil {
+				by[h.UID] = &ways{}
+			}
+			by[h.UID].named = by[h.UID].named || h.Resource == ""
+			by[h.UID].numbered = by[h.UID].numbered || h.Resource != ""
+			if by[h.UID].named && by[h.UID].numbered {
+				return fmt.Sprintf("node %s: a pod of Workload %s is about to be given such devices by claim and as %s: one at a time", n.node.Name, h.Name, n.byNumber)
+			}
+		}
+	}
+	return ""
 }
 
 // unnumbered says why a device cannot be promised by number, as the scheduler gives it for an extended resource; empty where

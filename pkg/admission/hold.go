@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -58,7 +59,7 @@ func Holds(s *ledger.Snapshot, r *Request, p Promise) Hold {
 				asked[pn.Name] = ledger.Amounts{}
 			}
 			asked[pn.Name].Add(ps.Requests, int64(pn.Slots))
-			h.mapped(pn, asked[pn.Name])
+			h.mapped(ps, pn, asked[pn.Name])
 			h.room(pn.Name, asked[pn.Name])
 		}
 	}
@@ -140,7 +141,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 }
 
 // mapped adds what the devices that are promised by name on one node take of its own resources.
-func (h *holding) mapped(pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
+func (h *holding) mapped(ps *PodSet, pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
 	n := h.snapshot.Node(pn.Name)
 	if n == nil {
 		return
@@ -149,7 +150,7 @@ func (h *holding) mapped(pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
 		for _, name := range r.Devices {
 			if id, err := ledger.ParseDeviceID(name); err == nil && r.Claim != v1alpha1.ExtendedResourcesClaim {
 				if dev := n.Device(id); dev != nil {
-					asked.Add(mapsTo(dev), 1)
+					asked.Add(mapsTo(dev, ps.referencesTo(r.Claim)), 1)
 				}
 			}
 		}
@@ -180,13 +181,7 @@ func (h *holding) room(node string, asked ledger.Amounts) {
 
 // counted leaves out what a DeviceClass serves on the node.
 func (h *holding) counted(n *ledger.Node, asked ledger.Amounts) ledger.Amounts {
-	out := asked.Clone()
-	for name := range asked {
-		if h.snapshot.ClassOn(n, name) != nil {
-			delete(out, name)
-		}
-	}
-	return out
+	return ofNode(asked, func(name corev1.ResourceName) bool { return h.snapshot.ClassOn(n, name) != nil })
 }
 
 // tolerations are those of all requests of a pod together.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,25 +15,31 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// refers says whether a container of the podset refers to one of its claims.
-func (ps *PodSet) refers(claim int) bool {
-	if claim >= len(ps.Shape.Claims) {
-		return true // the scheduler's own
-	}
-	name := ps.Shape.Claims[claim].Name
-	in := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == name })
-	}
-	return slices.ContainsFunc(ps.Spec.Containers, in) || slices.ContainsFunc(ps.Spec.InitContainers, in)
+// references is how often the podset's containers refer to one of its claims.
+func (ps *PodSet) references(claim int) int { return ps.referencesTo(ps.Shape.Claims[claim].Name) }
+
+// referencesTo is references by the claim's name in the pod's spec.
+func (ps *PodSet) referencesTo(name string) int {
+	return len(referrers(ps.Spec, func(n string) bool { return n == name }))
 }
 
-// referred says of each claim of the podset whether a container refers to it.
-func (ps *PodSet) referred() []bool {
-	out := make([]bool, len(ps.Shape.Claims))
+// allReferences is references of each claim of the podset.
+func (ps *PodSet) allReferences() []int {
+	out := make([]int, len(ps.Shape.Claims))
 	for i := range out {
-		out[i] = ps.refers(i)
+		out[i] = ps.references(i)
 	}
 	return out
+}
+
+// parts is what the podset's containers ask for beside what its pods ask for as a whole; nil where they ask for nothing so.
+func (ps *PodSet) parts() ledger.Amounts {
+	if !asWhole(ps.Spec) {
+		return nil
+	}
+	spec := *ps.Spec
+	spec.Resources = nil
+	return ledger.RequestsOf(&corev1.Pod{Spec: spec}, false)
 }
 
 // mapped says whether any of the devices that the podset may have takes some of the node's own resources.
@@ -55,7 +62,7 @@ func (n *nodeFit) least(b book) ledger.Amounts {
 			if !w.given(dev, b) {
 				continue
 			}
-			takes := mapsTo(dev)
+			takes := mapsTo(dev, w.references)
 			if low == nil {
 				low = takes.Clone()
 				continue
@@ -71,8 +78,11 @@ func (n *nodeFit) least(b book) ledger.Amounts {
 	return asked
 }
 
-// mapsTo is what a device takes of its node's own resources for a claim that asks for none of its capacities.
-func mapsTo(d *ledger.Device) ledger.Amounts { return d.Maps(ledger.DefaultConsumption(d.Spec)) }
+// mapsTo is what a device takes of its node's own resources for a claim that asks for none of its capacities, and to which
+// containers refer so often.
+func mapsTo(d *ledger.Device, references int) ledger.Amounts {
+	return d.Maps(ledger.DefaultConsumption(d.Spec), references)
+}
 
 // cost is how much of the resource that was short a device takes of its node; 0 while none was.
 func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 {
@@ -80,7 +90,7 @@ func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 
 		return 0
 	}
 	if dev := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}); dev != nil {
-		return mapsTo(dev)[n.short]
+		return mapsTo(dev, 1)[n.short]
 	}
 	return math.MaxInt64
 }
@@ -116,22 +126,75 @@ func (d *Decider) serveMapped(ctx context.Context, parts []part, b book) ([][]sh
 	return nil, no
 }
 
-// tooMuch returns a resource of which the pods and their devices take more than the node has, the first in order of names;
+// tooMuch returns a resource of which the pods and their devices take more than the node has, or than a pod asks for as a whole;
 // empty for none.
 func tooMuch(parts []part, shares [][]share, b book) corev1.ResourceName {
 	total := ledger.Amounts{}
 	for i, p := range parts {
 		total.Add(p.fit.requests(), int64(p.k))
 		for _, sh := range shares[i] {
+			if short := p.fit.uncovered(sh); short != "" {
+				return short
+			}
 			for w := range sh {
 				for _, dev := range sh[w] {
-					total.Add(mapsTo(dev), 1)
+					total.Add(mapsTo(dev, p.fit.wants[w].references), 1)
 				}
 			}
 		}
 	}
 	if k, short := parts[0].fit.room(b).Times(total, 1); k < 1 {
 		return short
+	}
+	return ""
+}
+
+// uncovered returns a resource of which a pod asks for less as a whole than its containers and the devices of its share take
+// together; empty for none.
+func (n *nodeFit) uncovered(sh share) corev1.ResourceName {
+	if !asWhole(n.ps.Spec) {
+		return ""
+	}
+	var claims []corev1.NodeAllocatableResourceClaimStatus
+	for c := range n.ps.Shape.Claims {
+		var devices []ledger.Taken
+		for w := range sh {
+			for _, dev := range sh[w] {
+				if n.wants[w].Claim == c {
+					devices = append(devices, ledger.Taken{Device: dev.ID, Mappings: dev.Mappings, Consumed: ledger.DefaultConsumption(dev.Spec)})
+				}
+			}
+		}
+		if list, err := ledger.MappedList(devices, n.ps.references(c)); err == nil && list != nil {
+			claims = append(claims, corev1.NodeAllocatableResourceClaimStatus{Resources: list})
+		}
+	}
+	_, short := taken(n.ps.Spec, claims)
+	return short
+}
+
+// uncoveredAtLeast is uncovered for the devices that take least of each resource that a pod asks for as a whole.
+func (n *nodeFit) uncoveredAtLeast(b book) corev1.ResourceName {
+	if !asWhole(n.ps.Spec) {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.ps.Spec.Resources.Requests)) {
+		least := make(share, len(n.wants))
+		for i := range n.wants {
+			w := &n.wants[i]
+			for _, dev := range w.matching {
+				if w.given(dev, b) {
+					least[i] = append(least[i], dev)
+				}
+			}
+			slices.SortStableFunc(least[i], func(x, y *ledger.Device) int {
+				return cmp.Compare(mapsTo(x, w.references)[name], mapsTo(y, w.references)[name])
+			})
+			least[i] = least[i][:min(w.Count, int64(len(least[i])))]
+		}
+		if n.uncovered(least) == name {
+			return name
+		}
 	}
 	return ""
 }
@@ -158,6 +221,9 @@ func (d *Decider) searchLargest(ctx context.Context, n *nodeFit, b book, limit i
 	case low == limit:
 	case undecidedAt == low+1:
 		why = stop{reason: v1alpha1.ReasonUndecided, message: fmt.Sprintf("node %s: the search for devices of %s together was cut short", n.node.Name, plural(low+1, "pod"))}
+	case n.mapped() && low == 0 && n.uncoveredAtLeast(b) != "":
+		why = stop{reason: v1alpha1.ReasonClaimUnsupported, full: true, message: fmt.Sprintf("node %s: a pod asks for less %s as a whole than its containers and its devices take together: ask for more",
+			n.node.Name, n.uncoveredAtLeast(b))}
 	case n.mapped() && n.scarce(b, low+1) != "":
 		short := n.scarce(b, low+1)
 		why = stop{reason: v1alpha1.ReasonNodeResources, message: fmt.Sprintf("node %s: what %s and their devices take of %s is not there, %s is free",

@@ -290,8 +290,10 @@ func (ps *PodSet) told() bool {
 			Tolerations []corev1.Toleration
 			Shape       flavors.Shape
 			Requests    ledger.Amounts
-			Referred    []bool
-		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests, ps.referred()})
+			References  []int
+			Whole       *corev1.ResourceRequirements
+			Parts       ledger.Amounts
+		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests, ps.allReferences(), ps.Spec.Resources, ps.parts()})
 		if err != nil {
 			return false
 		}

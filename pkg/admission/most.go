@@ -66,6 +66,13 @@ func (d *Decider) count(ctx context.Context, n *nodeFit, b book) (int32, stop) {
 			limit, why = min(limit, byDevices), d.deviceStop(n, w, b, byDevices)
 		}
 	}
+	if by := n.entangled(b); limit > 0 && by != "" {
+		return 0, stop{reason: v1alpha1.ReasonDevicesInUse, message: by}
+	}
+	if limit > 1 && n.both() {
+		limit, why = 1, stop{reason: v1alpha1.ReasonClaimUnsupported, full: true, message: fmt.Sprintf(
+			"node %s takes one pod at a time that asks for such devices by claim and as %s", n.node.Name, n.byNumber)}
+	}
 	if limit > 0 && !d.distinct(n, b) {
 		return 0, stop{reason: v1alpha1.ReasonClaimUnsupported, message: fmt.Sprintf("node %s: no attribute tells its devices apart, so a claim cannot be cut to those promised", n.node.Name)}
 	}
@@ -131,7 +138,7 @@ func inventoryOf(n *ledger.Node, driver string) (inventory, bool) {
 		}
 		count++
 	}
-	if s == nil || len(n.Lost) > 0 || count != len(s.Spec.Devices) || s.UID == "" || s.ResourceVersion == "" {
+	if s == nil || len(n.Lost)+len(n.Withheld) > 0 || count != len(s.Spec.Devices) || s.UID == "" || s.ResourceVersion == "" {
 		return inventory{}, false
 	}
 	return inventory{s.UID, s.ResourceVersion}, true
@@ -143,7 +150,7 @@ func (n *nodeFit) tellsApart(driver string, b book) bool {
 		return flavors.Distinct(driver, n.node.Devices) || flavors.Distinct(driver, n.node.Lost)
 	}
 	gone := func(d ledger.Device) bool { return !n.back(d.Lost, b) }
-	return flavors.Distinct(driver, slices.Concat(n.node.Devices, slices.DeleteFunc(slices.Clone(n.node.Lost), gone)))
+	return flavors.Distinct(driver, slices.Concat(n.node.Eligible(), slices.DeleteFunc(slices.Clone(n.node.Lost), gone)))
 }
 
 // largest returns the most pods, up to limit, whose requests can be served together; why is what set the limit.

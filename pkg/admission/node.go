@@ -73,14 +73,14 @@ type want struct {
 	matching []*ledger.Device
 	// plugged are the devices that a device plugin lends, by its resource.
 	plugged map[*ledger.Device]corev1.ResourceName
-	// referred says whether a container refers to its claim.
-	referred bool
+	// references is how often the pod's containers refer to its claim.
+	references int
 	// mistaken are devices that kube-scheduler may take for others.
 	mistaken map[ledger.DeviceID]bool
 }
 
 // unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
-func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && !w.referred }
+func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && w.references == 0 }
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {
@@ -116,12 +116,7 @@ func (n *nodeFit) matching() []*ledger.Device {
 
 // requests is what one pod asks of the node's own resources.
 func (n *nodeFit) requests() ledger.Amounts {
-	if n.byNumber == "" {
-		return n.ps.Requests
-	}
-	r := n.ps.Requests.Clone()
-	delete(r, n.byNumber)
-	return r
+	return ofNode(n.ps.Requests, func(name corev1.ResourceName) bool { return name == n.byNumber })
 }
 
 // timeless says that what the node takes, and whether more may come back to it, changes with nothing but the node.
@@ -213,8 +208,11 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 	}
 	mistaken := mistakable(f.node)
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim), mistaken: mistaken}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged, references: f.ps.references(r.Claim), mistaken: mistaken}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
+		if f.err = d.fails(f.node, expressions); f.err != nil {
+			return
+		}
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice
 		var selects func(*ledger.Device) (bool, error)
@@ -234,6 +232,22 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 		f.wants = append(f.wants, w)
 	}
 	f.constraints = constraints(f.wants, f.specs)
+}
+
+// fails returns the error of a DeviceClass's selectors on any device that a node may be given: a claim that is cut to devices names
+// them after its class, so that kube-scheduler holds others against the class as well, and gives the pod up where that fails.
+func (d *Decider) fails(n *ledger.Node, expressions []string) error {
+	for i := range n.Pools {
+		if n.Pools[i].State == ledger.PoolIncomplete { // passed over
+			continue
+		}
+		for _, s := range n.Pools[i].Slices {
+			if err := d.Matcher.Fails(s, expressions...); err != nil {
+				return fmt.Errorf("kube-scheduler fails there: device class: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // ClassSelectors returns the CEL expressions of a DeviceClass; none for nil.

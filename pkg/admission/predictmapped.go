@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -235,35 +234,18 @@ func (f *foresight) references(c *podClaim) []string {
 	if c.extended {
 		return nil
 	}
-	var out []string
-	for _, list := range [][]corev1.Container{f.pod.Spec.InitContainers, f.pod.Spec.Containers} {
-		for i := range list {
-			for _, r := range list[i].Resources.Claims {
-				if slices.ContainsFunc(f.claims, func(o *podClaim) bool { return o.name == r.Name && o.UID == c.UID }) {
-					out = append(out, list[i].Name)
-				}
-			}
-		}
-	}
-	return out
+	return referrers(&f.pod.Spec, func(name string) bool {
+		return slices.ContainsFunc(f.claims, func(o *podClaim) bool { return o.name == name && o.UID == c.UID })
+	})
 }
 
 // demand says whether the node has what the pod takes with what its claims map to. What a pod as a whole asks for must cover
 // both.
 func (f *foresight) demand(statuses []corev1.NodeAllocatableResourceClaimStatus) *refusal {
-	pod := &corev1.Pod{ObjectMeta: f.pod.ObjectMeta, Spec: f.pod.Spec}
-	pod.Status.NodeAllocatableResourceClaimStatuses = statuses
-	whole := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseDRANodeAllocatableResourceClaimStatus: true})
-	if f.pod.Spec.Resources != nil && f.pod.Spec.Resources.Requests != nil {
-		parts := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{SkipPodLevelResources: true, UseDRANodeAllocatableResourceClaimStatus: true})
-		for _, name := range slices.Sorted(maps.Keys(whole)) {
-			q, asked := parts[name]
-			if asked && q.Cmp(whole[name]) > 0 {
-				return refuse(v1alpha1.ReasonNodeResources, "the pod as a whole asks for less %s than its containers and what its claims map to", name)
-			}
-		}
+	amounts, uncovered := taken(&f.pod.Spec, statuses)
+	if uncovered != "" {
+		return refuse(v1alpha1.ReasonNodeResources, "the pod as a whole asks for less %s than its containers and what its claims map to", uncovered)
 	}
-	amounts := ledger.AmountsOf(whole)
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		v := amounts[name]
 		huge := strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)

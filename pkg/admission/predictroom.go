@@ -16,30 +16,17 @@ func (f *foresight) room(context.Context) *refusal {
 	if f.n.Free[corev1.ResourcePods] < 1 {
 		return refuse(v1alpha1.ReasonNodeResources, "node %s: too many pods", f.n.Name)
 	}
-	for _, name := range f.asked {
-		v := f.requests[name]
-		if v <= 0 || !counted(name) || f.n.Allocatable[name] <= 0 && f.classes[name] != nil {
-			continue
-		}
-		if v > f.n.Free[name] {
-			return f.insufficient(name, v)
-		}
+	asked := ofNode(f.requests, func(name corev1.ResourceName) bool {
+		return f.n.Allocatable[name] <= 0 && f.classes[name] != nil
+	})
+	if k, scarce := f.n.Free.Times(asked, 1); k < 1 {
+		return f.insufficient(scarce, asked[scarce])
 	}
 	return nil
 }
 
 func (f *foresight) insufficient(name corev1.ResourceName, asked int64) *refusal {
 	return refuse(v1alpha1.ReasonNodeResources, "node %s: insufficient %s: %d asked for, %d free", f.n.Name, name, asked, f.n.Free[name])
-}
-
-// counted says whether kube-scheduler counts a resource at all: of names without a domain it knows a few.
-func counted(name corev1.ResourceName) bool {
-	switch name {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return true
-	}
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix) ||
-		strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 
 // byClaim says whether kube-scheduler may serve a resource by a claim that it makes itself.

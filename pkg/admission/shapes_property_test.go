@@ -377,7 +377,7 @@ func (q *replayed) replay(t *rapid.T, m *flavors.Matcher, r *Request, dec Decisi
 			}
 			picks = append(picks, pick)
 		}
-		spec, refusal := r.Policy.Exact(m, shape.Claims[c], r.Policy.Flavor(dec.PodSets[q.podSet].Flavor), picks, n.Devices)
+		spec, refusal := r.Policy.Exact(m, shape.Claims[c], r.Policy.Flavor(dec.PodSets[q.podSet].Flavor), picks, n.Eligible())
 		if refusal != nil {
 			t.Fatalf("a promise cannot be narrowed: %s", refusal.Message)
 		}

@@ -108,7 +108,7 @@ func (s *sharing) group() {
 	}
 	if short := s.parts[0].fit.short; short != "" {
 		for _, g := range s.groups {
-			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x)[short], mapsTo(y)[short]) })
+			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x, 1)[short], mapsTo(y, 1)[short]) })
 		}
 	}
 }

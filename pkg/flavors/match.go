@@ -46,6 +46,8 @@ type selectionKey struct {
 type selection struct {
 	version string
 	devices map[string]outcome
+	// err is that of the first device that has any.
+	err error
 }
 
 type outcome struct {
@@ -100,6 +102,20 @@ func (m *Matcher) Selects(d *ledger.Device, expressions ...string) (bool, error)
 
 // Selected is Selects for devices of one slice.
 func (m *Matcher) Selected(s *resourcev1.ResourceSlice, expressions ...string) func(*ledger.Device) (bool, error) {
+	known := m.selection(s, expressions)
+	return func(d *ledger.Device) (bool, error) {
+		o := known.devices[d.ID.Device]
+		return o.matches, o.err
+	}
+}
+
+// Fails returns the error of the first device of a slice on which an expression fails; nil where none does.
+func (m *Matcher) Fails(s *resourcev1.ResourceSlice, expressions ...string) error {
+	return m.selection(s, expressions).err
+}
+
+// selection is what comes of each device of a slice, remembered for as long as that stays as it is.
+func (m *Matcher) selection(s *resourcev1.ResourceSlice, expressions []string) *selection {
 	key := selectionKey{s.UID, strings.Join(expressions, "\x00")}
 	m.mu.Lock()
 	known := m.selected[key]
@@ -111,6 +127,9 @@ func (m *Matcher) Selected(s *resourcev1.ResourceSlice, expressions ...string) f
 			var o outcome
 			o.matches, o.err = m.Matches(spec.Driver, &spec.Devices[i], expressions...)
 			known.devices[spec.Devices[i].Name] = o
+			if known.err == nil {
+				known.err = o.err
+			}
 		}
 		m.mu.Lock()
 		if len(m.selected) >= maxSelections {
@@ -119,10 +138,7 @@ func (m *Matcher) Selected(s *resourcev1.ResourceSlice, expressions ...string) f
 		m.selected[key] = known
 		m.mu.Unlock()
 	}
-	return func(d *ledger.Device) (bool, error) {
-		o := known.devices[d.ID.Device]
-		return o.matches, o.err
-	}
+	return known
 }
 
 // affordable says whether the API server accepts an expression that compiles: its estimated cost is within the limit.

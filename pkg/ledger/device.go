@@ -126,7 +126,8 @@ func (d *Device) Multiple() bool {
 func (d *Device) Free() bool { return len(d.Holders) == 0 }
 
 // Left says whether a device that allows several allocations has so much left of its capacities beside those of its holders
-// that count; for any other device whether none of them counts.
+// that count; for any other device whether none of them counts. A claim that was given the device as a whole, when it did not
+// allow several yet, leaves none of it.
 func (d *Device) Left(want Consumption, counts func(*Holder) bool) bool {
 	if !d.Multiple() {
 		for i := range d.Holders {
@@ -138,9 +139,14 @@ func (d *Device) Left(want Consumption, counts func(*Holder) bool) bool {
 	}
 	used := Consumption{}
 	for i := range d.Holders {
-		if counts(&d.Holders[i]) {
-			used.Add(d.Holders[i].Consumed)
+		h := &d.Holders[i]
+		if !counts(h) {
+			continue
 		}
+		if h.Kind == HolderClaim && h.Share == "" {
+			return false
+		}
+		used.Add(h.Consumed)
 	}
 	return Takes(d.Spec, used, want)
 }

@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Maps returns what a device takes of its node's own resources for one claim of one pod that consumes so much of it, and one
-// of whose containers refers to it. Each device is rounded up by itself, so that a claim of several is never counted for less
+// Maps returns what a device takes of its node's own resources for one claim of one pod that consumes so much of it, and whose
+// containers refer to it so often. Each device is rounded up by itself, so that a claim of several is never counted for less
 // than kube-scheduler does. Nil for nothing, and for what kube-scheduler fails on.
-func (d *Device) Maps(consumed Consumption) Amounts {
+func (d *Device) Maps(consumed Consumption, references int) Amounts {
 	if d.Mappings == nil {
 		return nil
 	}
-	a, err := MappedBy([]Taken{{Device: d.ID, Mappings: d.Mappings, Consumed: consumed}}, 1)
+	a, err := MappedBy([]Taken{{Device: d.ID, Mappings: d.Mappings, Consumed: consumed}}, references)
 	if err != nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (b *Book) countMapped(n *Node, lists ...[]Device) {
 				continue
 			}
 			h := &d.Holders[j]
-			a := d.Maps(h.Consumed)
+			a := d.Maps(h.Consumed, 1)
 			if now != nil {
 				a = a.beyond(now.countedFor(h, n.Name))
 			}
@@ -68,7 +68,7 @@ func (b *Book) countMapped(n *Node, lists ...[]Device) {
 func (d *Device) countedFor(h *Holder, node string) Amounts {
 	for i := range d.Holders {
 		if x := &d.Holders[i]; compareHolders(*x, *h) == 0 && d.takes(i, node) {
-			return d.Maps(x.Consumed)
+			return d.Maps(x.Consumed, 1)
 		}
 	}
 	return nil
@@ -143,7 +143,7 @@ func (b *Book) countUnmapped(n *Node, d *Device) {
 		if h.Share == "" {
 			consumed = DefaultConsumption(u.was.Spec)
 		}
-		n.takeRemembered(u.was.Maps(consumed), h)
+		n.takeRemembered(u.was.Maps(consumed, 1), h)
 	}
 }
 
@@ -188,7 +188,7 @@ func (b *Book) promisedOf(id pool) map[types.UID]struct{} {
 
 // takeMapped takes from n, so often, what a device maps to for a holder.
 func (n *Node) takeMapped(d *Device, h *Holder, count int64) {
-	if a := d.Maps(h.Consumed); len(a) > 0 {
+	if a := d.Maps(h.Consumed, 1); len(a) > 0 {
 		n.use(Use{Workload: h.Workload, Requests: a, Times: count, Freeing: h.Freeing, Until: h.Until, mapped: true}, h.Managed)
 		n.Mapped.Add(a, count)
 	}

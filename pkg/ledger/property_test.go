@@ -303,7 +303,7 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 				for j := range d.Holders {
 					if h := &d.Holders[j]; d.takes(j, n.Name) {
 						sum := want[n.Name][h.Workload].Clone()
-						sum.Add(d.Maps(h.Consumed), 1)
+						sum.Add(d.Maps(h.Consumed, 1), 1)
 						want[n.Name][h.Workload] = sum
 					}
 				}

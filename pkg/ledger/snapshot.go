@@ -467,6 +467,15 @@ func (n *Node) Listed() []Device {
 	return all
 }
 
+// Eligible returns the devices that kube-scheduler may give on the node, whether or not they are lent: those of regressed pools
+// too. It is read-only.
+func (n *Node) Eligible() []Device {
+	if len(n.Withheld) == 0 {
+		return n.Devices
+	}
+	return slices.Concat(n.Devices, n.Withheld)
+}
+
 // Device returns one device of the node, or nil.
 func (n *Node) Device(id DeviceID) *Device {
 	i, found := slices.BinarySearchFunc(n.Devices, id, func(d Device, id DeviceID) int { return compareDeviceIDs(d.ID, id) })

@@ -3,15 +3,12 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
-	"github.com/plimsoll-dev/plimsoll/internal/observe"
 	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/flavors"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
@@ -29,15 +26,9 @@ func NewPredictor() *Predictor { return &Predictor{&admission.Decider{Matcher: f
 // Predict answers what admission says of the world's pod, on a book that was given all of its objects, some as they were before
 // and with others that have gone since.
 func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, error) {
-	book := ledger.New()
-	objects := w.Objects()
-	for _, v := range history(rand.New(rand.NewPCG(uint64(len(objects)), 1)), objects) {
-		observation, ok := observe.Of(v.object, v.gone)
-		if !ok {
-			return world.Answer{}, fmt.Errorf("the book does not take %T %s", v.object, v.object.GetName())
-		}
-		observation.At = time.Unix(1_800_000_000, 0)
-		book.Apply(observation)
+	book, err := bookOf(w)
+	if err != nil {
+		return world.Answer{}, err
 	}
 	incoming := &admission.Incoming{Pod: w.Pod, Claims: map[string]*resourcev1.ResourceClaim{}}
 	names := map[string]string{v1alpha1.ExtendedResourcesClaim: world.ExtendedResources}

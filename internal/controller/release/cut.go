@@ -107,7 +107,7 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 			return nil, r
 		}
 	}
-	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, picks, n.Devices)
+	spec, no := p.policy.Exact(c.Matcher, *claim, flavor, picks, n.Eligible())
 	if no != nil {
 		return nil, &refusal{no.Reason, no.Message}
 	}
@@ -122,37 +122,17 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 	}, nil
 }
 
-// picked returns the slot's devices of one claim by request, and their ids. The claim is the template's as it is now, the
-// promise may be older.
+// picked returns the slot's devices of one claim by request, and their ids.
 func picked(n *ledger.Node, s slot, claim *flavors.ClaimShape) ([]flavors.Pick, []string, *refusal) {
-	changed := func(format string, args ...any) ([]flavors.Pick, []string, *refusal) {
-		return nil, nil, &refusal{v1alpha1.ReasonPodChanged, fmt.Sprintf("ResourceClaimTemplate %s "+format, append([]any{claim.Template}, args...)...)}
+	picks, no := admission.Picks(n, claim, s.dealt())
+	if no != nil {
+		return nil, nil, &refusal{no.Reason, no.Message}
 	}
-	var picks []flavors.Pick
 	var ids []string
-	for _, r := range s.requests {
-		if r.claim != claim.Name {
-			continue
+	for _, p := range picks {
+		for _, d := range p.Devices {
+			ids = append(ids, d.ID.String())
 		}
-		request, alternative, ok := claim.Find(r.request)
-		if !ok {
-			return changed("has no request %s any more, for which devices were promised", r.request)
-		}
-		pick := flavors.Pick{Request: request, Alternative: alternative}
-		for _, id := range r.devices {
-			d := n.Device(id)
-			if d == nil {
-				return nil, nil, &refusal{v1alpha1.ReasonDevicesUnhealthy, fmt.Sprintf("device %s is gone", id)}
-			}
-			pick.Devices, ids = append(pick.Devices, d), append(ids, id.String())
-		}
-		if want := claim.Requests[request].Alternatives[alternative].Count; int64(len(pick.Devices)) != want {
-			return changed("asks for %d devices now, %d were promised", want, len(pick.Devices))
-		}
-		picks = append(picks, pick)
-	}
-	if len(picks) != len(claim.Requests) {
-		return changed("has %d requests now, devices were promised for %d", len(claim.Requests), len(picks))
 	}
 	return picks, ids, nil
 }

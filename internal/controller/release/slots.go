@@ -2,7 +2,6 @@ package release
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -81,23 +80,27 @@ func (s slot) devices() []string { return names(s.ids()) }
 // place is the slot as package admission looks at it.
 func (s slot) place() admission.Slot { return admission.Slot{Node: s.node, Devices: s.named()} }
 
+// dealt is what the slot is promised as package admission deals it out.
+func (s slot) dealt() []admission.Dealt {
+	out := make([]admission.Dealt, len(s.requests))
+	for i, r := range s.requests {
+		out[i] = admission.Dealt{Claim: r.claim, Request: r.request, Devices: r.devices}
+	}
+	return out
+}
+
 // slotsOf lists the slots of a podset in order of node and index.
 func slotsOf(ps *v1alpha1.PlacementPodSet) ([]slot, error) {
 	var out []slot
-	for _, n := range ps.Nodes {
-		for i := range n.Slots {
-			s := slot{podSet: ps.Name, node: n.Name, index: i}
-			for _, r := range n.Requests {
-				each := len(r.Devices) / int(n.Slots)
-				part := slotRequest{claim: r.Claim, request: r.Request}
-				for _, id := range r.Devices[int(i)*each : (int(i)+1)*each] {
-					d, err := ledger.ParseDeviceID(id)
-					if err != nil {
-						return nil, fmt.Errorf("placement: %w", err)
-					}
-					part.devices = append(part.devices, d)
-				}
-				s.requests = append(s.requests, part)
+	for n := range ps.Nodes {
+		slots, err := admission.Deal(&ps.Nodes[n])
+		if err != nil {
+			return nil, err
+		}
+		for i, requests := range slots {
+			s := slot{podSet: ps.Name, node: ps.Nodes[n].Name, index: int32(i)}
+			for _, r := range requests {
+				s.requests = append(s.requests, slotRequest{claim: r.Claim, request: r.Request, devices: r.Devices})
 			}
 			out = append(out, s)
 		}

@@ -79,12 +79,20 @@ func schedule(ctx context.Context, w *world.World) (world.Answer, error) {
 		defer s.APIDispatcher.Close()
 	}
 	defer s.SchedulingQueue.Close()
+	if len(w.Gang) > 0 {
+		return scheduleGang(ctx, s, c, w.Gang)
+	}
+	return scheduleOne(ctx, s, c, w.Pod)
+}
+
+// scheduleOne lets a scheduler look once at a pod.
+func scheduleOne(ctx context.Context, s *scheduler.Scheduler, c *cluster, pod *corev1.Pod) (world.Answer, error) {
 	for _, p := range s.Profiles[corev1.DefaultSchedulerName].PreEnqueuePlugins() {
-		if status := p.PreEnqueue(ctx, w.Pod); !status.IsSuccess() {
+		if status := p.PreEnqueue(ctx, pod); !status.IsSuccess() {
 			return world.Answer{Why: status.Message()}, nil
 		}
 	}
-	info, err := framework.NewPodInfo(w.Pod.DeepCopy())
+	info, err := framework.NewPodInfo(pod.DeepCopy())
 	if err != nil {
 		return world.Answer{}, fmt.Errorf("take pod: %w", err)
 	}
@@ -131,10 +139,20 @@ type cluster struct {
 	allocated map[string]bool
 	claims    map[string]*resourcev1.ResourceClaim
 	mapped    []corev1.NodeAllocatableResourceClaimStatus
+	// goesOn says that other pods follow, so that what is bound has to be seen.
+	goesOn bool
+	// node is where the pod was bound.
+	node string
 }
 
 func newCluster(w *world.World) *cluster {
-	objects := []runtime.Object{w.Pod}
+	var objects []runtime.Object
+	if w.Pod != nil {
+		objects = append(objects, w.Pod)
+	}
+	for _, p := range w.Gang {
+		objects = append(objects, p)
+	}
 	for _, o := range w.Objects() {
 		if p, ok := o.(*corev1.Pod); ok && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed) {
 			continue // its field selector leaves them out, which the fake does not know
@@ -150,6 +168,7 @@ func newCluster(w *world.World) *cluster {
 	c.client.PrependReactor("update", "resourceclaims", c.write)
 	c.client.PrependReactor("patch", "pods", c.patchPod)
 	c.client.PrependReactor("create", "pods", c.bind)
+	c.goesOn = len(w.Gang) > 0
 	return c
 }
 
@@ -223,6 +242,11 @@ func (c *cluster) patchPod(a clienttesting.Action) (handled bool, out runtime.Ob
 func (c *cluster) bind(a clienttesting.Action) (handled bool, out runtime.Object, err error) {
 	if a.GetSubresource() != "binding" {
 		return false, nil, nil
+	}
+	if binding, ok := a.(clienttesting.CreateAction).GetObject().(*corev1.Binding); ok && c.goesOn {
+		if err := c.boundTo(a, binding); err != nil {
+			return true, nil, err
+		}
 	}
 	c.ended <- ""
 	return true, nil, nil

@@ -263,6 +263,9 @@ func (m *maker) makeDevice(d *driver, name string) resourcev1.Device {
 		zone:     {IntValue: ptr.To(int64(m.IntN(2)))},
 		pcieRoot: {StringValue: ptr.To(fmt.Sprintf("pci0000:%02d", m.IntN(3)))},
 	}}
+	if m.gang {
+		dev.Attributes[uuid] = resourcev1.DeviceAttribute{StringValue: ptr.To(fmt.Sprintf("%s-%d", name, m.IntN(1<<20)))}
+	}
 	if m.chance(60) {
 		dev.Attributes[extra] = resourcev1.DeviceAttribute{BoolValue: ptr.To(m.chance(70))}
 	}

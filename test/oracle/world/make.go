@@ -66,14 +66,13 @@ type maker struct {
 	made          int
 	// extendedNames are the resources that a class is for.
 	extendedNames []corev1.ResourceName
+	// gang says that the devices are told apart by an attribute.
+	gang bool
 }
 
 // Make returns the world of a seed: the same each time. About half of the pods fit.
 func Make(seed uint64) *World {
-	m := &maker{Rand: rand.New(rand.NewPCG(seed, 1)), w: &World{}, themes: map[theme]bool{}}
-	for _, l := range likelihood {
-		m.themes[l.theme] = m.chance(l.percent)
-	}
+	m := newMaker(seed, 1)
 	m.makeNodes()
 	m.makeDrivers()
 	m.makeClasses()
@@ -81,6 +80,15 @@ func Make(seed uint64) *World {
 	m.makeHolders()
 	m.makePod()
 	return m.w
+}
+
+// newMaker returns one for a seed; what it is for says which of its worlds.
+func newMaker(seed, purpose uint64) *maker {
+	m := &maker{Rand: rand.New(rand.NewPCG(seed, purpose)), w: &World{}, themes: map[theme]bool{}}
+	for _, l := range likelihood {
+		m.themes[l.theme] = m.chance(l.percent)
+	}
+	return m
 }
 
 // has says whether the world has a theme and it comes up this time, which it does with the given likelihood.

@@ -28,9 +28,11 @@ type World struct {
 	Claims     []*resourcev1.ResourceClaim
 	// Pods are all but the one that is asked about.
 	Pods []*corev1.Pod
-	// Pod is the one, Node where it is to go: its affinity allows no other.
+	// Pod is the one, Node where it is to go: its affinity allows no other. Pod is nil where a gang is asked about.
 	Pod  *corev1.Pod
 	Node string
+	// Gang are pods that are to be bound one after another, each to where its node selector says.
+	Gang []*corev1.Pod
 }
 
 // Objects returns all that the world holds but the pod that is asked about.
@@ -66,6 +68,10 @@ type Answer struct {
 	Unsure bool
 	// Quirk says where kube-scheduler counts otherwise than it is, of a prediction.
 	Quirk string
+	// Gang is what came of each pod of a gang, up to the first that does not fit.
+	Gang []Answer
+	// Node is where a pod of a gang was bound.
+	Node string
 	// Error is what kept the question from being answered; empty where it was.
 	Error string
 }
