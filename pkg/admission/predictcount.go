@@ -54,7 +54,58 @@ func (f *foresight) short(claims []*resourcev1.ResourceClaim) bool {
 		return false
 	}
 	// Whether a device is held is what the allocator looks at first: where some are not, a selector may fail.
-	return left <= 0 || f.hopeless(claims)
+	return left <= 0 || f.evaluates(claims)
+}
+
+// evaluates says that no selector of the claims fails on a device of the node.
+func (f *foresight) evaluates(claims []*resourcev1.ResourceClaim) bool {
+	for _, c := range claims {
+		for i := range c.Spec.Devices.Requests {
+			r := &c.Spec.Devices.Requests[i]
+			if r.Exactly != nil && !f.selects(r.Exactly.DeviceClassName, r.Exactly.Selectors) {
+				return false
+			}
+			for j := range r.FirstAvailable {
+				if s := &r.FirstAvailable[j]; !f.selects(s.DeviceClassName, s.Selectors) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// selects says that each device of the node is one that a class and selectors select, or none, but that none of them fails.
+func (f *foresight) selects(class string, selectors []resourcev1.DeviceSelector) bool {
+	expressions, ok := f.expressions(class, selectors)
+	if !ok {
+		return false
+	}
+	for _, list := range [][]ledger.Device{f.n.Devices, f.n.Withheld} {
+		var slice *resourcev1.ResourceSlice
+		var selects func(*ledger.Device) (bool, error)
+		for i := range list {
+			if d := &list[i]; d.Slice != slice {
+				slice, selects = d.Slice, f.decider.Matcher.Selected(d.Slice, expressions...)
+			}
+			if _, err := selects(&list[i]); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// expressions are those of a class and of a request's own selectors; false where one of them is of a kind that is not known.
+func (f *foresight) expressions(class string, selectors []resourcev1.DeviceSelector) ([]string, bool) {
+	out := ClassSelectors(f.s.DeviceClass(class))
+	for _, s := range selectors {
+		if s.CEL == nil {
+			return nil, false
+		}
+		out = append(out, s.CEL.Expression)
+	}
+	return out, true
 }
 
 // atLeast is how many devices a request takes at the least; false where that cannot be told from it alone.
@@ -189,12 +240,9 @@ func (f *foresight) options(r *resourcev1.DeviceRequest, state *structured.Alloc
 }
 
 func (f *foresight) count(r *resourcev1.ExactDeviceRequest, state *structured.AllocatedState) (counts, bool) {
-	expressions := ClassSelectors(f.s.DeviceClass(r.DeviceClassName))
-	for _, s := range r.Selectors {
-		if s.CEL == nil {
-			return counts{}, false
-		}
-		expressions = append(expressions, s.CEL.Expression)
+	expressions, ok := f.expressions(r.DeviceClassName, r.Selectors)
+	if !ok {
+		return counts{}, false
 	}
 	all := r.AllocationMode == resourcev1.DeviceAllocationModeAll
 	c := counts{need: int(min(r.Count, resourcev1.AllocationResultsMaxSize+1))}

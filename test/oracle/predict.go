@@ -16,12 +16,10 @@ import (
 )
 
 // Predictor answers for the ledger and admission. It is not safe for concurrent use.
-type Predictor struct {
-	decider *admission.Decider
-}
+type Predictor struct{}
 
 // NewPredictor returns one.
-func NewPredictor() *Predictor { return &Predictor{&admission.Decider{Matcher: flavors.NewMatcher()}} }
+func NewPredictor() *Predictor { return &Predictor{} }
 
 // Predict answers what admission says of the world's pod, on a book that was given all of its objects, some as they were before
 // and with others that have gone since.
@@ -49,7 +47,9 @@ func (p *Predictor) Predict(ctx context.Context, w *world.World) (world.Answer, 
 			incoming.Claims["earlier, for extended resources"] = c
 		}
 	}
-	prediction := p.decider.Predict(ctx, book.Snapshot(), w.Node, incoming)
+	// Each world has a decider of its own: what is remembered of slices goes by their uids and versions, which worlds have in common.
+	decider := &admission.Decider{Matcher: flavors.NewMatcher()}
+	prediction := decider.Predict(ctx, book.Snapshot(), w.Node, incoming)
 	if !prediction.Fits {
 		return world.Answer{Why: fmt.Sprintf("%s: %s", prediction.Reason, prediction.Message), Unsure: prediction.Unsure, Quirk: prediction.Quirk}, nil
 	}
