@@ -23,14 +23,13 @@ func (n *nodeFit) barring(given map[ledger.DeviceID]bool) *nodeFit {
 	return &c
 }
 
-// give adds the wide devices of some pods' shares to those that were given out.
+// give adds the devices of some pods' shares to those that were given out: other nodes may have them as well, or list others by the
+// same names, which to kube-scheduler are the same.
 func give(given map[ledger.DeviceID]bool, pods []share) {
 	for _, sh := range pods {
 		for _, devices := range sh {
 			for _, d := range devices {
-				if d.Wide {
-					given[d.ID] = true
-				}
+				given[d.ID] = true
 			}
 		}
 	}
