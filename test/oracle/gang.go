@@ -62,7 +62,7 @@ func decide(ctx context.Context, w *world.World, g *world.Gang) (*decided, error
 	}
 	shape, no := flavors.ShapeOf(&g.Spec, func(name string) *resourcev1.ResourceClaimTemplate { return templates[name] })
 	if no != nil {
-		return nil, fmt.Errorf("gang: %s", no.Message)
+		return &decided{why: fmt.Sprintf("%s: %s", no.Reason, no.Message)}, nil
 	}
 	snapshot := book.Snapshot()
 	dec := decider.Decide(ctx, snapshot, &admission.Request{
