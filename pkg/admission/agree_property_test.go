@@ -2,20 +2,25 @@ package admission
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
+
+	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
 var background = context.Background()
 
 var ownKey = &v1alpha1.PlacementKey{WorkloadUID: "own", Admission: "a"}
 
-// inOrder leaves pods as they are; orders draws an order of theirs.
-func inOrder(list []*releasing) []*releasing { return list }
+// times is how often a property is checked as many times as rapid is told: few of the worlds that are drawn come near it.
+const times = 4
 
+// anyOrder draws an order of pods.
 func anyOrder(t *rapid.T) func([]*releasing) []*releasing {
 	return func(list []*releasing) []*releasing {
 		if len(list) < 2 || rapid.Bool().Draw(t, "as they are") {
@@ -26,21 +31,124 @@ func anyOrder(t *rapid.T) func([]*releasing) []*releasing {
 }
 
 // TestWhatIsPlacedFits holds Decide against what is predicted of kube-scheduler: whatever is placed, each pod, released as the
-// manager releases it, is bound to its node with its own devices.
+// manager releases it, is bound to its node with its own devices, once those before it are.
 func TestWhatIsPlacedFits(t *testing.T) {
-	placed, slots := 0, 0
-	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPlenty(rt, 2)
-		r := &Request{Policy: p.drawPolicy(t, false), Namespace: "team", Now: noon, PodSets: p.drawGang(2, 3)}
-		dec := anew().Decide(background, p.book.Snapshot(), r)
-		if dec.Verdict != v1alpha1.VerdictAdmit {
-			t.Log(dec.Reason, dec.Message)
-			return
-		}
-		placed++
-		slots += agrees(rt, p.world, r, dec, anyOrder(rt))
-	})
-	if t.Logf("%d gangs placed, of %d pods", placed, slots); placed < 20 || slots <= placed {
-		t.Errorf("%d gangs of %d pods are too few to say anything", placed, slots)
+	for name, draw := range map[string]func(*rapid.T) (*world, *Request){
+		"of everything some": func(rt *rapid.T) (*world, *Request) {
+			p := drawPlenty(rt, 2)
+			return p.world, &Request{Policy: p.drawPolicy(t, false), Namespace: "team", Now: noon, PodSets: p.drawGang(2, 3)}
+		},
+		"shapes": func(rt *rapid.T) (*world, *Request) {
+			return drawWorld(rt), &Request{Policy: testPolicy(t, nil), Namespace: "team", PodSets: drawPodSets(rt)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			placed, slots := 0, 0
+			for range times {
+				rapid.Check(t, func(rt *rapid.T) {
+					w, r := draw(rt)
+					if dec := anew().Decide(background, w.book.Snapshot(), r); dec.Verdict == v1alpha1.VerdictAdmit {
+						placed++
+						slots += agrees(rt, w, r, dec, anyOrder(rt))
+					}
+				})
+			}
+			if t.Logf("%d gangs placed, of %d pods", placed, slots); placed < 15 || slots <= placed {
+				t.Errorf("%d gangs of %d pods are too few to say anything", placed, slots)
+			}
+		})
 	}
 }
+
+// TestWhatIsNotPlacedDoesNotFit is the other way round, for one pod and one node: where Decide finds no place on the accounts as
+// they are, kube-scheduler finds none for the pod as its user wrote it, but for what excuses tells.
+func TestWhatIsNotPlacedDoesNotFit(t *testing.T) {
+	outcomes := map[string]int{}
+	for range times {
+		rapid.Check(t, func(rt *rapid.T) {
+			p := drawPlenty(rt, 1)
+			r := &Request{Policy: p.drawPolicy(t, true), Namespace: "team", Now: noon, PodSets: p.drawGang(1, 1)}
+			s := p.book.Snapshot()
+			dec := anew().Decide(background, s, r)
+			got := anew().Predict(background, s, "n0", podOf(&r.PodSets[0], "pod"))
+			switch excuse := p.excuse(&r.PodSets[0], &dec, &got); {
+			case dec.Verdict == v1alpha1.VerdictAdmit:
+				outcomes["placed"]++
+			case !got.Fits || got.Unsure:
+				outcomes["neither"]++
+			case excuse == "":
+				rt.Fatalf("it has no place: %s: %s\nkube-scheduler gives it %v of %v (%s)", dec.Reason, dec.Message, got.gives(), got.Mapped, got.Quirk)
+			default:
+				outcomes["excused: "+excuse]++
+			}
+		})
+	}
+	if t.Logf("%v", outcomes); outcomes["placed"] < 15 || outcomes["neither"] < 15 {
+		t.Errorf("%v: too few of either to say anything", outcomes)
+	}
+}
+
+// excuse says why Decide places nothing where kube-scheduler would; empty where there is no reason to.
+func (p *plenty) excuse(ps *PodSet, dec *Decision, got *Prediction) string {
+	n := p.book.Snapshot().Node("n0")
+	says := func(part string) bool { return strings.Contains(dec.Message, part) }
+	withheld, cover, mistaken, failing := false, false, mistakable(n), false
+	for _, a := range got.Allocations {
+		for _, r := range a.Devices.Results {
+			d := n.Device(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			if d == nil {
+				withheld = true
+				continue
+			}
+			cover = cover || d.Cover != "" || d.Unusable != "" || tainted(nil, &ledger.Device{Taints: d.Inherited}) != nil
+			failing = failing || mistaken[d.ID]
+		}
+	}
+	switch {
+	case withheld: // kube-scheduler lends what went back to an older generation, and what cannot be
+		return "the device is of a pool that lends nothing"
+	case cover: // it does not know that a card and its parts are one
+		return "the device is listed twice, as a card and in parts"
+	case failing: // what it looks up by pool and name may be another
+		return "the device may be taken for another"
+	case dec.Reason == v1alpha1.ReasonForeignUse && says("its device plugin lends these devices"): // nor that a plugin lends the same
+		return "the device is lent by its plugin"
+	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("selector "): // it stops at the first device that will do
+		return "a selector fails on another device"
+	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("no attribute tells its devices apart"): // it need not cut a claim
+		return "the devices are not told apart"
+	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("DeviceClass gpu, which serves"): // nor promise what it gives by number
+		return "what would be given by number cannot be foretold"
+	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("as DeviceClass"):
+		return "the device plugin's, with claims besides"
+	case dec.Reason == v1alpha1.ReasonConstraintUnsatisfied && says("distinctAttribute"): // it compares with the last device alone
+		return "of one request attributes need not be distinct"
+	case dec.Reason == v1alpha1.ReasonNodeResources && p.countedForMore(ps, got, n):
+		return "each device is rounded up by itself, and counts beside what a pod asks for as a whole"
+	case dec.Reason == v1alpha1.ReasonNodeResources && p.byOther(ps, n):
+		return "an extended resource of no policy that a DeviceClass serves"
+	}
+	return ""
+}
+
+// countedForMore says whether what a pod asks for and its devices map to, device by device as the ledger counts promises, is not
+// there, though it is all together.
+func (p *plenty) countedForMore(ps *PodSet, got *Prediction, n *ledger.Node) bool {
+	total := ofNode(ps.Requests, noName).Clone()
+	for claim, a := range got.Allocations {
+		for _, r := range a.Devices.Results {
+			if d := n.Device(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); d != nil {
+				total.Add(mapsTo(d, ps.referencesTo(claim)), 1)
+			}
+		}
+	}
+	k, _ := n.Free.Times(total, 1)
+	return k < 1 && (len(got.Mapped) > 0 || asWhole(ps.Spec))
+}
+
+// byOther says whether a DeviceClass serves an extended resource on the node that is not the policy's.
+func (p *plenty) byOther(ps *PodSet, n *ledger.Node) bool {
+	return ps.Requests[plainGPU] > 0 && p.book.Snapshot().ClassOn(n, plainGPU) != nil && !p.has["extended"]
+}
+
+func noName(name corev1.ResourceName) bool { return name == "" }

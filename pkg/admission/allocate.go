@@ -144,7 +144,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 			}
 		}
 		for c := range p.fit.specs {
-			spec := *p.fit.specs[c].DeepCopy()
+			spec := singled(p.fit.specs[c])
 			for r := range spec.Devices.Requests {
 				markRequest(&spec.Devices.Requests[r], group)
 			}
@@ -173,7 +173,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 					shares[i][pod] = make(share, len(p.fit.wants))
 				}
 				for _, r := range results[next].Devices.Results {
-					w := p.fit.want(c, r.Request)
+					w := p.fit.want(c, unsingled(r.Request))
 					dev := byID[ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}]
 					if w < 0 || dev == nil {
 						return nil, no

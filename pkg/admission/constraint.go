@@ -47,6 +47,59 @@ func constraints(wants []want, specs []resourcev1.ResourceClaimSpec) []constrain
 	return out
 }
 
+// singled returns a copy of a claim's spec in which a request of several devices is as many of one each where an attribute must be
+// distinct: of several devices of one request kube-scheduler's allocator compares each with the last alone, or with none once it
+// went back, and what it finds so it need not find again among the devices that were found.
+func singled(of resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec {
+	spec := *of.DeepCopy()
+	if !slices.ContainsFunc(spec.Devices.Constraints, func(c resourcev1.DeviceConstraint) bool { return c.DistinctAttribute != nil }) {
+		return spec
+	}
+	spec.Devices.Requests = nil
+	names := map[string][]string{}
+	for _, r := range of.Devices.Requests {
+		sub, count := "", int64(1)
+		if r.Exactly != nil {
+			count = max(1, r.Exactly.Count)
+		} else if len(r.FirstAvailable) == 1 {
+			sub, count = "/"+r.FirstAvailable[0].Name, max(1, r.FirstAvailable[0].Count)
+		}
+		for i := range count {
+			one := *r.DeepCopy()
+			one.Name = fmt.Sprintf("%s#%d", r.Name, i)
+			if one.Exactly != nil {
+				one.Exactly.Count = 1
+			} else if len(one.FirstAvailable) == 1 {
+				one.FirstAvailable[0].Count = 1
+			}
+			names[r.Name], names[r.Name+sub] = append(names[r.Name], one.Name), append(names[r.Name+sub], one.Name+sub)
+			spec.Devices.Requests = append(spec.Devices.Requests, one)
+		}
+	}
+	for i := range spec.Devices.Constraints {
+		c := &spec.Devices.Constraints[i]
+		var requests []string
+		for _, name := range c.Requests {
+			requests = append(requests, names[name]...)
+		}
+		c.Requests = requests
+	}
+	return spec
+}
+
+// unsingled returns the name of the request that one of singled is of.
+func unsingled(name string) string {
+	before, after, cut := strings.Cut(name, "#")
+	if !cut {
+		return name
+	}
+	_, sub, of := strings.Cut(after, "/")
+	if of {
+		return before + "/" + sub
+	}
+	return before
+}
+
 // eligible holds, by want, the devices that may be given in a book.
 func (n *nodeFit) eligible(b book) []map[*ledger.Device]bool {
 	out := make([]map[*ledger.Device]bool, len(n.wants))

@@ -32,6 +32,10 @@ func (n *nodeFit) drawing(b book, marks map[ledger.DeviceID]int64) structured.Al
 			if _, given := marks[d.ID]; given || len(d.Spec.ConsumesCounters) == 0 {
 				continue
 			}
+			if n.given[d.ID] {
+				marks[d.ID] = unmarked
+				state.AllocatedDevices.Insert(structured.MakeDeviceID(d.ID.Driver, d.ID.Pool, d.ID.Device))
+			}
 			if slices.ContainsFunc(d.Holders, func(h ledger.Holder) bool { return n.keeps(&h, b) }) {
 				marks[d.ID] = unmarked
 			}

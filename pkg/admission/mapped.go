@@ -248,10 +248,18 @@ func (n *nodeFit) scarce(b book, pods int32) corev1.ResourceName {
 // lent, while others are.
 func mistakable(n *ledger.Node) map[ledger.DeviceID]bool {
 	if !slices.ContainsFunc(n.Devices, func(d ledger.Device) bool { return d.Mappings != nil }) &&
-		!slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool { return len(p.Every) > len(p.Slices) }) {
+		!slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool { return len(p.Every) > len(p.Slices) || p.Unlike != nil }) {
 		return nil
 	}
 	var out map[ledger.DeviceID]bool
+	for i := range n.Pools {
+		for _, device := range n.Pools[i].Unlike {
+			if out == nil {
+				out = map[ledger.DeviceID]bool{}
+			}
+			out[ledger.DeviceID{Driver: n.Pools[i].Driver, Pool: n.Pools[i].Name, Device: device}] = true
+		}
+	}
 	for i := range n.Devices {
 		if d := &n.Devices[i]; len(namesakes(d.ID, n, []*ledger.Node{n})) > 1 {
 			if out == nil {

@@ -54,6 +54,8 @@ type nodeFit struct {
 	selected []*ledger.Device
 	// heldBy are the Workloads that hold what any of the wants selects, once they were asked for.
 	heldBy []types.UID
+	// given are devices that were given out on other nodes; nil for none.
+	given map[ledger.DeviceID]bool
 	// err is why the claim's selectors cannot be evaluated.
 	err error
 	// steady says that nothing about the node changes with time alone.

@@ -71,4 +71,6 @@ func taken(spec *corev1.PodSpec, claims []corev1.NodeAllocatableResourceClaimSta
 }
 
 // asWhole says whether a pod asks for anything as a whole.
-func asWhole(spec *corev1.PodSpec) bool { return spec.Resources != nil && spec.Resources.Requests != nil }
+func asWhole(spec *corev1.PodSpec) bool {
+	return spec.Resources != nil && spec.Resources.Requests != nil
+}

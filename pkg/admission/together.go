@@ -38,7 +38,7 @@ func (d *Decider) together(ctx context.Context, r *Request, seats [][]trial, b b
 			for i := range seats {
 				out[i] = placedPodSet(r, &r.PodSets[i], chosen[i], nodes[i])
 			}
-			if !givenTwice(out) {
+			if !givenTwice(out) && !drawnOnTwice(chosen, out) {
 				return out, yes
 			}
 		}

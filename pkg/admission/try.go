@@ -159,12 +159,12 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 	heap.Init(&queue)
 	left := ps.Count
 	placed := []v1alpha1.PlacementNode{}
-	given := map[ledger.DeviceID]bool{}
+	given, barred := map[ledger.DeviceID]bool{}, false
 	for left > 0 && queue.Len() > 0 {
 		c := heap.Pop(&queue).(candidate)
 		k := min(left, c.count)
 		if fit := c.fit.barring(given); fit != c.fit {
-			c.fit, k = fit, min(left, d.most(ctx, fit, b).pods)
+			c.fit, k, barred = fit, min(left, d.most(ctx, fit, b).pods), true
 		}
 		if k == 0 {
 			continue
@@ -177,7 +177,7 @@ func (d *Decider) place(ctx context.Context, r *Request, ps *PodSet, nodes []*no
 		placed = append(placed, promised(c.fit, shares[0]))
 		left -= k
 	}
-	if left > 0 && len(given) > 0 { // which node is given which of them was not searched through
+	if left > 0 && barred { // which node is given which of them was not searched through
 		why.add(&stop{reason: v1alpha1.ReasonUndecided, message: "the nodes share devices, and as they were dealt out not all pods have theirs"})
 		return nil, why
 	}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -219,7 +220,37 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 			p.Every = append(p.Every, s.ResourceSlice)
 		}
 	}
+	if len(p.Every) < len(every) {
+		p.Unlike = p.unlike(every, n)
+	}
 	return p
+}
+
+// unlike returns the devices of the pool by whose names other nodes list some that take otherwise of their nodes' own resources.
+func (p *Pool) unlike(every []*slice, n *corev1.Node) []string {
+	if !slices.ContainsFunc(every, func(s *slice) bool { return s.mappings != nil }) {
+		return nil
+	}
+	own := map[string]*resourcev1.Device{}
+	for _, s := range p.list {
+		for i := range s.Spec.Devices {
+			own[s.Spec.Devices[i].Name] = &s.Spec.Devices[i]
+		}
+	}
+	var out []string
+	for _, s := range every {
+		if s.concerns(n) {
+			continue
+		}
+		for i := range s.Spec.Devices {
+			other := &s.Spec.Devices[i]
+			d := own[other.Name]
+			if d != nil && !apiequality.Semantic.DeepEqual(d.NodeAllocatableResourceMappings, other.NodeAllocatableResourceMappings) && !slices.Contains(out, d.Name) {
+				out = append(out, d.Name)
+			}
+		}
+	}
+	return out
 }
 
 // check notes what about a pool's slices cannot be. every holds all slices of the pool.

@@ -420,6 +420,9 @@ type Pool struct {
 	Slices []*resourcev1.ResourceSlice
 	// Every holds all slices of the pool, of every generation and node, sorted by name.
 	Every []*resourcev1.ResourceSlice
+	// Unlike are devices of it by whose names another node lists, in the same pool, some that take otherwise of their node's own
+	// resources; nil for none.
+	Unlike []string
 	// Wide is true where slices of it are for more than this node.
 	Wide bool
 	// Problem says why it is Impossible; empty for the other states.

@@ -62,7 +62,7 @@ func decide(ctx context.Context, w *world.World, g *world.Gang) (*decided, error
 	}
 	shape, no := flavors.ShapeOf(&g.Spec, func(name string) *resourcev1.ResourceClaimTemplate { return templates[name] })
 	if no != nil {
-		return nil, fmt.Errorf("gang: %s", no.Message)
+		return &decided{why: fmt.Sprintf("%s: %s", no.Reason, no.Message)}, nil
 	}
 	snapshot := book.Snapshot()
 	dec := decider.Decide(ctx, snapshot, &admission.Request{
@@ -96,7 +96,7 @@ func (s *slot) release(m *flavors.Matcher, g *world.Gang, shape flavors.Shape, p
 	name := fmt.Sprintf("gang-%d", index)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: g.Tenant, Name: name, UID: types.UID(name), ResourceVersion: "9", CreationTimestamp: metav1.Unix(1_800_002_000, 0),
-		Labels: map[string]string{v1alpha1.ManagedLabel: "true", constants.PodSetLabel: podSet},
+		Labels:          map[string]string{v1alpha1.ManagedLabel: "true", constants.PodSetLabel: podSet},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "gang", UID: "job", Controller: ptr.To(true)}},
 	}}
 	pod.Spec = *g.Spec.DeepCopy()
