@@ -130,7 +130,7 @@ func (r *round) promised(ctx context.Context, wl *kueue.Workload, m *policies.Ma
 	r.mu.Unlock()
 	delete(r.Store.Offers, wl.UID) // the promise has it now, whatever became of the answer to its write
 	if !r.known(placement) {
-		r.again(r.now.Add(conflictAgain))
+		r.again(r.now.Add(ledger.ReserveAgain))
 		return nil
 	}
 	if done, err := r.yield(ctx, wl, placement); done || err != nil {

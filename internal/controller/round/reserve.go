@@ -3,7 +3,6 @@ package round
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -14,11 +13,8 @@ import (
 )
 
 // A decision that was not written because what it touches had changed is made anew at once, and after maxAnew times in one round
-// in the next, conflictAgain later: on a cluster where nodes change faster than that, others must have their turn.
-const (
-	maxAnew       = 3
-	conflictAgain = 20 * time.Millisecond
-)
+// in the next, ledger.ReserveAgain later.
+const maxAnew = 3
 
 // conflicts says whether what was decided on the round's snapshot must not be written, since the accounts that it touches have
 // changed. The round goes on with newer ones then.
@@ -55,7 +51,7 @@ func (r *round) known(placement *v1alpha1.Placement) bool {
 // anew is holder, for a Workload whose decision was not written.
 func (r *round) anew(ctx context.Context, wl *kueue.Workload, m *policies.Managed) error {
 	if r.tried[wl.UID]++; r.tried[wl.UID] >= maxAnew {
-		r.again(r.now.Add(conflictAgain))
+		r.again(r.now.Add(ledger.ReserveAgain))
 		return nil
 	}
 	return r.holder(ctx, wl, m)
