@@ -97,7 +97,7 @@ func TestATaintRuleOfTheNextReleaseIsRead(t *testing.T) {
 	if want := (ledger.Ref{Kind: ledger.KindTaintRule, UID: "v1/r", ResourceVersion: 5}); o.Ref != want {
 		t.Errorf("an observation of %+v, want %+v", o.Ref, want)
 	}
-	want := &ledger.TaintRule{Name: "r", Driver: "d", Taint: resourcev1.DeviceTaint{Key: "k", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+	want := &ledger.TaintRule{Name: "r", Version: "v1", Driver: "d", Taint: resourcev1.DeviceTaint{Key: "k", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
 	if diff := cmp.Diff(want, o.TaintRule); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -208,7 +208,7 @@ func taintRule(u *unstructured.Unstructured) (*ledger.TaintRule, error) {
 // 1.36, which reads the versions before v1, and none for that of 1.37, which reads v1.
 func taintRuleIn(version string, rule *resourcev1beta2.DeviceTaintRule) *ledger.TaintRule {
 	t := &rule.Spec.Taint
-	out := &ledger.TaintRule{Name: rule.Name, Taint: resourcev1.DeviceTaint{
+	out := &ledger.TaintRule{Name: rule.Name, Version: version, Taint: resourcev1.DeviceTaint{
 		Key: t.Key, Value: t.Value, Effect: resourcev1.DeviceTaintEffect(t.Effect), TimeAdded: t.TimeAdded,
 	}}
 	s := rule.Spec.DeviceSelector

@@ -345,22 +345,6 @@ func placementPools(s *v1alpha1.PlacementSpec, of func(*v1alpha1.PlacementReques
 	return pools
 }
 
-func (b *Book) applyTaintRule(uid types.UID, r *TaintRule) bool {
-	old := b.rules[uid]
-	if old == nil && r == nil || old != nil && r != nil && apiequality.Semantic.DeepEqual(old, r) {
-		return false
-	}
-	if r == nil {
-		delete(b.rules, uid)
-	} else {
-		b.rules[uid] = r
-	}
-	for _, o := range b.nodes { // rules are few and change seldom
-		b.touch(o.Node.Name)
-	}
-	return true
-}
-
 func (b *Book) applyWorkload(uid types.UID, w *Workload) bool {
 	old := b.workloads[uid]
 	if old == nil && w == nil {

@@ -96,8 +96,9 @@ type Book struct {
 	views  nodeList
 	viewAt map[string]int
 	dirty  map[string]struct{}
-	// lentClasses is what snapshots have of classes, lentDeparted of departed; nil where that has changed since.
+	// lentClasses is what snapshots have of classes, lentRules of rules, lentDeparted of departed; nil where that has changed since.
 	lentClasses  *Classes
+	lentRules    []*RuleLine
 	lentDeparted []*Node
 	shot         *Snapshot
 }
@@ -246,13 +247,16 @@ func (b *Book) Snapshot() *Snapshot {
 	if b.lentClasses == nil {
 		b.lentClasses = b.classesByName()
 	}
+	if b.lentRules == nil {
+		b.lentRules = b.ruleLines()
+	}
 	if b.lentDeparted == nil {
 		b.lentDeparted = make([]*Node, 0, len(b.departed))
 		for _, name := range slices.Sorted(maps.Keys(b.departed)) {
 			b.lentDeparted = append(b.lentDeparted, b.departed[name])
 		}
 	}
-	b.shot = &Snapshot{Version: b.version, nodes: b.views, at: b.viewAt, departed: b.lentDeparted, classes: b.lentClasses}
+	b.shot = &Snapshot{Version: b.version, nodes: b.views, at: b.viewAt, departed: b.lentDeparted, classes: b.lentClasses, rules: b.lentRules}
 	return b.shot
 }
 

@@ -82,7 +82,7 @@ func (s *Snapshot) Export(w io.Writer, h Header) error {
 }
 
 // Lines returns all that the book holds, in a fixed order: the classes; node by node its accounts, what takes of it, pools,
-// devices, counters, zones, flags and agents; and last what is history.
+// devices, counters, zones, flags and agents; and last the rules that taint devices, and what is history.
 func (s *Snapshot) Lines() iter.Seq[Line] {
 	return func(yield func(Line) bool) {
 		for _, l := range s.lines() {
@@ -107,6 +107,11 @@ func (s *Snapshot) lines() iter.Seq2[string, Line] {
 				if !yield(kind, l) {
 					return
 				}
+			}
+		}
+		for _, r := range s.rules {
+			if !yield(lineRule, r) {
+				return
 			}
 		}
 		for _, n := range s.Nodes() {

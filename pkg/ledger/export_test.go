@@ -39,7 +39,7 @@ func read(t interface{ Fatal(...any) }, data []byte) *Export {
 func accountLines(data []byte) []string {
 	var out []string
 	for _, line := range slices.Collect(strings.Lines(string(data)))[1:] {
-		if !slices.ContainsFunc([]string{lineRegressed, lineNotReady, lineLost, lineGone, lineDeparted}, func(kind string) bool {
+		if !slices.ContainsFunc([]string{lineRule, lineRegressed, lineNotReady, lineLost, lineGone, lineDeparted}, func(kind string) bool {
 			return strings.HasPrefix(line, `{"kind":"`+kind+`"`)
 		}) {
 			out = append(out, line)

@@ -16,7 +16,8 @@ import (
 type Line interface {
 	// Key names what the line is about, such as "device node-a gpu.nvidia.com/node-a/gpu-0".
 	Key() string
-	// History says that the line is about what was, which a book that was filled anew does not know. The Digest leaves it out.
+	// History says that the line is about what was, which a book that was filled anew does not know, or about what counts by its
+	// effects alone, which other lines show, and may have none. The Digest leaves it out.
 	History() bool
 }
 
@@ -33,6 +34,7 @@ const (
 	lineFlag      = "flag"
 	lineMapped    = "mapped"
 	lineAgent     = "agent"
+	lineRule      = "rule"
 	lineRegressed = "regressed"
 	lineNotReady  = "not-ready"
 	lineLost      = "lost"
@@ -48,7 +50,7 @@ type present struct {
 // History is false.
 func (present) History() bool { return false }
 
-// past is what all lines about the past have in common.
+// past is what all lines have in common that are about the past, or that count by their effects alone.
 type past struct {
 	Kind string `json:"kind"`
 }
@@ -68,6 +70,24 @@ type ClassLine struct {
 
 // Key returns the name of what the line is about.
 func (l *ClassLine) Key() string { return lineClass + " " + l.Name }
+
+// RuleLine is a DeviceTaintRule. What it does to devices is in theirs.
+type RuleLine struct {
+	past
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	// Version is the version of the API in which it was read: what a rule without a selector means depends on it.
+	Version string `json:"version,omitempty"`
+	// Devices says that it selects all of them, or none; empty where the following say which, each of them empty for any.
+	Devices string      `json:"devices,omitempty"`
+	Driver  string      `json:"driver,omitempty"`
+	Pool    string      `json:"pool,omitempty"`
+	Device  string      `json:"device,omitempty"`
+	Taint   DeviceTaint `json:"taint"`
+}
+
+// Key returns the name of what the line is about.
+func (l *RuleLine) Key() string { return fmt.Sprintf("%s %q %q", lineRule, l.Name, l.UID) }
 
 // NodeLine is a node's own accounts.
 type NodeLine struct {

@@ -14,27 +14,23 @@ type MappedClaim struct {
 	Pods []types.UID
 }
 
-// mappedClaims returns the claims of the pods bound to a node that their status says take of its own resources.
-func (b *Book) mappedClaims(node string) []MappedClaim {
-	var out []MappedClaim
-	for uid := range b.podsAt[place{node: node}].all() {
-		p := b.pods[uid]
-		for i := range p.Mapped {
-			name := p.Mapped[i].Claim
-			at := slices.IndexFunc(out, func(m MappedClaim) bool { return m.Namespace == p.Namespace && m.Name == name })
-			if at < 0 {
-				at, out = len(out), append(out, MappedClaim{Namespace: p.Namespace, Name: name})
-			}
-			if !slices.Contains(out[at].Pods, uid) {
-				out[at].Pods = append(out[at].Pods, uid)
-			}
-		}
+// mapsFor notes that the status of a pod on the node says that a claim takes of the node's own resources.
+func (n *Node) mapsFor(p *Pod, uid types.UID, claim string) {
+	at := slices.IndexFunc(n.MappedClaims, func(m MappedClaim) bool { return m.Namespace == p.Namespace && m.Name == claim })
+	if at < 0 {
+		n.MappedClaims = append(n.MappedClaims, MappedClaim{Namespace: p.Namespace, Name: claim, Pods: []types.UID{uid}})
+		return
 	}
-	slices.SortFunc(out, func(x, y MappedClaim) int {
+	if m := &n.MappedClaims[at]; !slices.Contains(m.Pods, uid) {
+		m.Pods = append(m.Pods, uid)
+	}
+}
+
+func sortMapped(list []MappedClaim) {
+	slices.SortFunc(list, func(x, y MappedClaim) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	for i := range out {
-		slices.Sort(out[i].Pods)
+	for i := range list {
+		slices.Sort(list[i].Pods)
 	}
-	return out
 }

@@ -65,8 +65,10 @@ type Observation struct {
 
 // TaintRule is what the book needs of a DeviceTaintRule.
 type TaintRule struct {
-	Name  string
-	Taint resourcev1.DeviceTaint
+	Name string
+	// Version is the version of the API in which it was read.
+	Version string
+	Taint   resourcev1.DeviceTaint
 	// All says that it taints every device; None that it taints none. What a rule without a deviceSelector means is the
 	// server's release's to say: all in 1.36, none in 1.37.
 	All, None bool

@@ -125,6 +125,7 @@ var kinds = map[string]func() Line{
 	lineFlag:      func() Line { return &FlagLine{} },
 	lineMapped:    func() Line { return &MappedLine{} },
 	lineAgent:     func() Line { return &AgentLine{} },
+	lineRule:      func() Line { return &RuleLine{} },
 	lineRegressed: func() Line { return &RegressedLine{} },
 	lineNotReady:  func() Line { return &NotReadyLine{} },
 	lineLost:      func() Line { return &LostLine{} },

@@ -103,6 +103,9 @@ func (b *rebuilt) add(line Line) error {
 			ObjectMeta: metav1.ObjectMeta{Name: l.Name, UID: l.UID, CreationTimestamp: metav1.NewTime(l.Created)}, Spec: l.Spec,
 		}
 		return nil
+	case *RuleLine:
+		b.rules = append(b.rules, l)
+		return nil
 	case *NodeLine, *DepartedLine, *RegressedLine:
 		return nil
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 )
@@ -28,6 +29,10 @@ func (b *Book) Reserve(s *Snapshot, key *v1alpha1.PlacementKey, nodes ...string)
 	slices.Sort(changed)
 	return slices.Compact(changed)
 }
+
+// ReserveAgain is after how long to decide once more where Reserve refused, and trying at once is of no use or was of none: what the
+// book has yet to see comes within that, and on a cluster where nodes change faster others must have their turn.
+const ReserveAgain = 20 * time.Millisecond
 
 // KeyUnknown stands among the names of nodes for a reservation of quota that the book has not seen, or not as current. No node
 // has such a name.

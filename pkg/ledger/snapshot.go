@@ -20,6 +20,8 @@ type Snapshot struct {
 	at       map[string]int
 	departed []*Node
 	classes  *Classes
+	// rules are in order of their names; read-only.
+	rules []*RuleLine
 }
 
 // Departed returns nodes that were deleted, in order of their names, with what they listed in Lost. They lend nothing.

@@ -31,7 +31,7 @@ func (b *Book) view(name string) *Node {
 	if host := o.Node.Labels[corev1.LabelHostname]; b.nodesAt[host].len() == 1 {
 		n.Hostname = host
 	}
-	n.Free, n.MappedClaims = n.Allocatable.Clone(), b.mappedClaims(name)
+	n.Free = n.Allocatable.Clone()
 	n.Pools, n.Stopped = b.pools(o.Node), b.stopped(o.Node)
 	promised := b.countRequests(n)
 	var unlisted []Device // of pools that are not complete: they are not the node's, but may be held and take of it
@@ -39,10 +39,10 @@ func (b *Book) view(name string) *Node {
 		p := &n.Pools[i]
 		switch p.State {
 		case PoolFresh:
-			n.Devices = append(n.Devices, b.listed(o.Node, p, promised)...)
+			n.Devices = b.listed(n.Devices, o.Node, p, promised)
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolRegressed:
-			n.Withheld = append(n.Withheld, b.listed(o.Node, p, promised)...)
+			n.Withheld = b.listed(n.Withheld, o.Node, p, promised)
 			n.Elsewhere = b.elsewhere(n.Elsewhere, o.Node, p, promised)
 		case PoolIncomplete:
 			unlisted = b.devices(unlisted, o.Node, p.list, promised, time.Time{})
@@ -76,17 +76,23 @@ func latest(lost []Device) []Device {
 	return slices.CompactFunc(lost, func(x, y Device) bool { return x.ID == y.ID })
 }
 
-// listed returns the devices that a complete pool lists for a node, those that draw on more than there is among them.
-func (b *Book) listed(n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
-	list := b.devices(nil, n, p.list, promised, time.Time{})
+// listed appends the devices that a complete pool lists for a node, those that draw on more than there is among them.
+func (b *Book) listed(list []Device, n *corev1.Node, p *Pool, promised map[DeviceID][]Holder) []Device {
+	others := len(list)
+	list = b.devices(list, n, p.list, promised, time.Time{})
 	if totals := totalsOf(p.list); totals.sets != nil {
-		totals.keepOut(list)
+		totals.keepOut(list[others:])
 	}
 	return list
 }
 
 // devices appends the devices of slices that a node may use, with who holds them.
 func (b *Book) devices(list []Device, n *corev1.Node, of []*slice, promised map[DeviceID][]Holder, lost time.Time) []Device {
+	more := 0
+	for _, s := range of {
+		more += len(s.Spec.Devices)
+	}
+	list = slices.Grow(list, more)
 	for _, s := range of {
 		for i := range s.Spec.Devices {
 			if !s.offers(i, n) {
@@ -186,19 +192,23 @@ func (r *TaintRule) selects(id DeviceID) bool {
 	return is(r.Driver, id.Driver) && is(r.Pool, id.Pool) && is(r.Device, id.Device)
 }
 
-// podsOnNode returns the pods that are bound to a node, and those that were released to its hostname.
-func (b *Book) podsOnNode(n *Node) map[types.UID]*Pod {
-	pods := map[types.UID]*Pod{}
-	for uid := range b.podsAt[place{node: n.Name}].all() {
-		pods[uid] = b.pods[uid]
+// podsOnNode returns the pods that are bound to a node, and those that were released to its hostname. A pod has one place.
+func (b *Book) podsOnNode(n *Node) iter.Seq2[types.UID, *Pod] {
+	return func(yield func(types.UID, *Pod) bool) {
+		for uid := range b.podsAt[place{node: n.Name}].all() {
+			if !yield(uid, b.pods[uid]) {
+				return
+			}
+		}
+		if n.Hostname == "" {
+			return
+		}
+		for uid := range b.podsAt[place{host: n.Hostname}].all() {
+			if !yield(uid, b.pods[uid]) {
+				return
+			}
+		}
 	}
-	if n.Hostname == "" {
-		return pods
-	}
-	for uid := range b.podsAt[place{host: n.Hostname}].all() {
-		pods[uid] = b.pods[uid]
-	}
-	return pods
 }
 
 type slotKey struct {
@@ -211,6 +221,7 @@ type slotKey struct {
 // reservation took none of its slots.
 func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 	taken, given := map[slotKey]int32{}, map[slotKey][][]DeviceID{}
+	n.Uses = make([]Use, 0, b.podsAt[place{node: n.Name}].len()+len(n.Pools))
 	for uid, p := range b.podsOnNode(n) {
 		w, managed := b.workloadOf(p.Namespace, p.Owner)
 		if managed && b.takesSlot(p, w) {
@@ -221,8 +232,12 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 		n.use(Use{Workload: w, Requests: p.Requests, Times: 1, Freeing: freeing, Until: until}, managed)
 		for i := range p.Mapped {
 			n.Mapped.Add(p.Mapped[i].Amounts, 1)
+			if p.Node == n.Name {
+				n.mapsFor(p, uid, p.Mapped[i].Claim)
+			}
 		}
 	}
+	sortMapped(n.MappedClaims)
 	promised := map[DeviceID][]Holder{}
 	var counted []byCount
 	var pools map[pool]struct{} // once a promise is on another node

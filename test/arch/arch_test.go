@@ -28,6 +28,29 @@ func TestModule(t *testing.T) {
 	t.Run("the core is pure", func(t *testing.T) { report(t, purityBreaches(table, files)) })
 	t.Run("tests neither sleep nor skip", func(t *testing.T) { report(t, testBreaches(files)) })
 	t.Run("every package says what it is for", func(t *testing.T) { report(t, docBreaches(files)) })
+	t.Run("functions are short", func(t *testing.T) { report(t, functionBreaches(files)) })
+}
+
+// TestNestedModules: what may not be in the module's own graph keeps to its rules all the same, but for what it imports.
+func TestNestedModules(t *testing.T) {
+	files, err := readNested(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{}
+	tests := 0
+	for _, f := range files {
+		folders[f.folder()] = true
+		if f.isTest() {
+			tests++
+		}
+	}
+	if !folders["test/oracle"] || !folders["test/oracle/world"] || tests < 4 {
+		t.Fatalf("files of %v were found, %d of tests: the checks would prove nothing", folders, tests)
+	}
+	t.Run("tests neither sleep nor skip", func(t *testing.T) { report(t, testBreaches(files)) })
+	t.Run("every package says what it is for", func(t *testing.T) { report(t, docBreaches(files)) })
+	t.Run("functions are short", func(t *testing.T) { report(t, functionBreaches(files)) })
 }
 
 func TestFiles(t *testing.T) {

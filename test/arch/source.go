@@ -63,14 +63,40 @@ func parse(name, text string) (source, error) {
 }
 
 // readModule parses every Go file of the module at root. Nested modules and what the go command ignores are left out.
-func readModule(root string) ([]source, error) {
+func readModule(root string) ([]source, error) { return readBelow(root, root) }
+
+// readNested parses every Go file of the modules that are nested in the one at root, each by its path there.
+func readNested(root string) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
+		if entry.IsDir() && name != root && ignored(entry.Name()) {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || entry.Name() != "go.mod" || filepath.Dir(name) == filepath.Clean(root) {
+			return nil
+		}
+		files, err := readBelow(root, filepath.Dir(name))
+		sources = append(sources, files...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read nested modules: %w", err)
+	}
+	return sources, nil
+}
+
+// readBelow is readModule for the module in a folder, whose files go by their paths from root.
+func readBelow(root, folder string) ([]source, error) {
+	var sources []source
+	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		if entry.IsDir() {
-			return skipFolder(root, name, entry.Name())
+			return skipFolder(folder, name, entry.Name())
 		}
 		if path.Ext(name) != ".go" {
 			return nil
@@ -100,14 +126,18 @@ func skipFolder(root, name, base string) error {
 	if name == root {
 		return nil
 	}
-	ignored := []string{"bin", "testdata", "vendor"}
-	if slices.Contains(ignored, base) || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+	if ignored(base) {
 		return fs.SkipDir
 	}
 	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
 		return fs.SkipDir
 	}
 	return nil
+}
+
+// ignored says whether a folder is none of a module's.
+func ignored(base string) bool {
+	return slices.Contains([]string{"bin", "testdata", "vendor"}, base) || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
 // matches tells whether an import path is named by a pattern: the path itself, or with "/..." all below it too.

@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"slices"
 )
 
@@ -36,6 +37,51 @@ func testBreaches(files []source) []string {
 	}
 	slices.Sort(breaches)
 	return breaches
+}
+
+// maxFunction is how many lines a function may have between its braces, comments aside. Tables of tests are longer at times.
+const maxFunction = 80
+
+// functionBreaches finds functions that have grown too long.
+func functionBreaches(files []source) []string {
+	var breaches []string
+	for _, file := range files {
+		if file.isTest() || ast.IsGenerated(file.syntax) {
+			continue
+		}
+		for _, decl := range file.syntax.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			if lines := file.linesIn(f.Body); lines > maxFunction {
+				breaches = append(breaches, fmt.Sprintf("%s: %s has %d lines, more than %d; split it", file.at(f), f.Name.Name, lines, maxFunction))
+			}
+		}
+	}
+	slices.Sort(breaches)
+	return breaches
+}
+
+// linesIn counts the lines between the braces of a body, but for those of comments alone.
+func (s source) linesIn(body *ast.BlockStmt) int {
+	line := func(p token.Pos) int { return s.set.Position(p).Line }
+	coded := map[int]bool{}
+	ast.Inspect(body, func(node ast.Node) bool {
+		if node != nil {
+			coded[line(node.Pos())], coded[line(node.End()-1)] = true, true
+		}
+		return true
+	})
+	lines := line(body.Rbrace) - line(body.Lbrace) - 1
+	for _, group := range s.syntax.Comments {
+		for at := line(group.Pos()); at <= line(group.End()-1) && group.Pos() > body.Lbrace && group.End() <= body.Rbrace; at++ {
+			if !coded[at] {
+				lines--
+			}
+		}
+	}
+	return lines
 }
 
 // methodCalls finds every call of a method, or of a package's function, with one of these names.

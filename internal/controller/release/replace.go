@@ -66,13 +66,11 @@ func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcom
 		return l.failed(why, dec.Message, maxTries), nil
 	}
 	if l.conflicts(ctx, broken, dec) {
-		return outcome{again: conflictAgain}, nil
+		return outcome{again: ledger.ReserveAgain}, nil
 	}
 	return l.amend(ctx, broken, dec, why)
 }
 
-// conflictAgain is after how long slots are placed anew when what a decision touches had changed since its snapshot.
-const conflictAgain = 20 * time.Millisecond
 
 // conflicts says whether a decision must not be written: what it touches has changed since its snapshot, or the slots that
 // it gives back count for nothing as the book knows their Workload.

@@ -3,7 +3,6 @@ package round
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,11 +16,8 @@ import (
 )
 
 // A decision that was not written because what it touches had changed is made anew at once, and after maxAnew times in one round
-// in the next, conflictAgain later: on a cluster where nodes change faster than that, others must have their turn.
-const (
-	maxAnew       = 3
-	conflictAgain = 20 * time.Millisecond
-)
+// in the next, ledger.ReserveAgain later.
+const maxAnew = 3
 
 // conflicts says whether what was decided on the round's snapshot must not be written, since the accounts that it touches have
 // changed. The round goes on with newer ones then.
@@ -89,7 +85,7 @@ func (r *round) about(wl *kueue.Workload, req *admission.Request, podSets []v1al
 // Kueue would give quota for it to who has to give that back at once.
 func (r *round) toNext(wl *kueue.Workload) {
 	r.left = append(r.left, wl.UID)
-	r.again(r.now.Add(conflictAgain))
+	r.again(r.now.Add(ledger.ReserveAgain))
 }
 
 // withoutLeft returns the accounts in which those that are left to the next round have what they are about to be promised.
