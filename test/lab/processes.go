@@ -56,7 +56,7 @@ var passedOn = []string{"PATH", "TMPDIR", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "G
 
 // thrift is what components of other projects get of what they do not inherit: collecting garbage less often saves a tenth of
 // their processor time, and a limit keeps the memory for that within bounds. The manager runs as it is delivered.
-var thrift = []string{"GOGC=200", "GOMEMLIMIT=800MiB"}
+var thrift = []string{"GOGC=200", "GOMEMLIMIT=640MiB"}
 
 func (l *Lab) environment(more ...string) []string {
 	env := []string{"HOME=" + string(l.state)}
