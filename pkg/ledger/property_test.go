@@ -104,8 +104,8 @@ func digested(s *Snapshot) string {
 // whatIsRememberedIsWhatIsWorkedOut: a node whose accounts an observation touches is worked out anew, whichever it is.
 func whatIsRememberedIsWhatIsWorkedOut(t failer, w *world) {
 	b := New()
+	before := b.afresh()
 	for _, o := range w.live() {
-		before := b.afresh()
 		outcome, changed := b.Apply(o)
 		after := b.afresh()
 		if d := difference(after, before); d != "" && !changed {
@@ -114,6 +114,7 @@ func whatIsRememberedIsWhatIsWorkedOut(t failer, w *world) {
 		if d := difference(b.Snapshot().written(), after); d != "" {
 			t.Fatalf("%s %s version %d leaves accounts as they were: %s", o.Ref.Kind, o.Ref.UID, o.Ref.ResourceVersion, d)
 		}
+		before = after
 	}
 }
 

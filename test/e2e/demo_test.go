@@ -42,7 +42,7 @@ func builtRoot(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Build(t.Context(), root, os.Stderr); err != nil {
+	if err := build(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
 	return root

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/plimsoll-dev/plimsoll/test/lab"
@@ -37,7 +38,9 @@ var left *estate
 type estate struct {
 	cluster *cluster
 	client  dynamic.Interface
+	listing metadata.Interface
 	kinds   []schema.GroupVersionResource
+	seen    map[schema.GroupVersionResource][]*unstructured.Unstructured // all objects of a kind at the last look
 	asNew   world
 	spoilt  bool
 }
@@ -82,9 +85,11 @@ func takeOver(ctx context.Context) *cluster {
 // leave says what a new lab holds, for who takes it over.
 func leave(ctx context.Context, c *cluster) {
 	GinkgoHelper()
-	e := &estate{cluster: c}
+	e := &estate{cluster: c, seen: map[schema.GroupVersionResource][]*unstructured.Unstructured{}}
 	var err error
 	e.client, err = dynamic.NewForConfig(c.Admin())
+	Expect(err).NotTo(HaveOccurred())
+	e.listing, err = metadata.NewForConfig(c.Admin())
 	Expect(err).NotTo(HaveOccurred())
 	d, err := discovery.NewDiscoveryClientForConfig(c.Admin())
 	Expect(err).NotTo(HaveOccurred())
@@ -115,12 +120,12 @@ func leave(ctx context.Context, c *cluster) {
 // world lists all that there is.
 func (e *estate) world(ctx context.Context) (world, error) {
 	out := world{}
-	lists := make([]*unstructured.UnstructuredList, len(e.kinds))
+	lists := make([][]*unstructured.Unstructured, len(e.kinds))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	for i, kind := range e.kinds {
 		group.Go(func() (err error) {
-			lists[i], err = e.client.Resource(kind).List(ctx, metav1.ListOptions{})
+			lists[i], err = e.all(ctx, kind)
 			return err
 		})
 	}
@@ -128,12 +133,40 @@ func (e *estate) world(ctx context.Context) (world, error) {
 		return nil, err
 	}
 	for i, list := range lists {
-		for k := range list.Items {
-			o := &list.Items[k]
+		e.seen[e.kinds[i]] = list
+		for _, o := range list {
 			out[e.kinds[i].String()+" "+o.GetNamespace()+"/"+o.GetName()] = o
 		}
 	}
 	return out, nil
+}
+
+// all returns the objects of a kind. It lists them whole only if one is not as it was at the last look, for some of what a lab
+// holds is large, as the definitions of Kueue's kinds are.
+func (e *estate) all(ctx context.Context, kind schema.GroupVersionResource) ([]*unstructured.Unstructured, error) {
+	versions, err := e.listing.Resource(kind).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if seen, looked := e.seen[kind]; looked && sameVersions(seen, versions.Items) {
+		return seen, nil
+	}
+	list, err := e.client.Resource(kind).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out, nil
+}
+
+// sameVersions says whether the objects are these and no others, each in this version. Lists are in the order of names.
+func sameVersions(objects []*unstructured.Unstructured, versions []metav1.PartialObjectMetadata) bool {
+	return slices.EqualFunc(objects, versions, func(o *unstructured.Unstructured, v metav1.PartialObjectMetadata) bool {
+		return o.GetUID() == v.UID && o.GetResourceVersion() == v.ResourceVersion
+	})
 }
 
 // said returns what somebody said that an object should be: without what the server and controllers say of it. What a node

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ func readAudit(r io.Reader, since time.Time) ([]auditv1.Event, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
+		if before(line, since) {
+			continue
+		}
 		var event auditv1.Event
 		if err := json.Unmarshal(line, &event); err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
@@ -47,4 +51,19 @@ func readAudit(r io.Reader, since time.Time) ([]auditv1.Event, error) {
 			events = append(events, event)
 		}
 	}
+}
+
+// before says whether a line of the log tells that its event ended before a time, without a look at the rest: a log is long,
+// and what has been asked about is at its end.
+func before(line []byte, since time.Time) bool {
+	_, rest, found := bytes.Cut(line, []byte(`"stageTimestamp":"`))
+	if !found {
+		return false
+	}
+	text, _, found := bytes.Cut(rest, []byte(`"`))
+	if !found {
+		return false
+	}
+	ended, err := time.Parse(time.RFC3339Nano, string(text))
+	return err == nil && ended.Before(since)
 }

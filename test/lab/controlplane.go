@@ -91,6 +91,8 @@ func (l *Lab) apiServerProcess() process {
 			"--authorization-mode=RBAC",
 			"--allow-privileged=true",
 			"--profiling=false",
+			// Nobody has to be kept from taking more than a share of a lab's requests, and the queues for that are work.
+			"--enable-priority-and-fairness=false",
 			"--audit-policy-file="+l.state.conf("audit-policy.yaml"),
 			"--audit-log-path="+l.state.audit(),
 			"--audit-log-maxsize=4096", // megabytes; 0 would rotate at 100

@@ -70,6 +70,7 @@ func (l *Lab) kueueObjects() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read Kueue's installation: %w", err)
 	}
+	manifest.StripDescriptions(objects)
 	endpoint := manifest.Endpoint{Port: l.endpoints.kueueWebhook, CA: authority.Cert}
 	objects, err = manifest.Localize(objects, endpoint)
 	if err != nil {

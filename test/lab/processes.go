@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,10 @@ type process struct {
 // passedOn are the variables that components inherit. Everything else stays out, a KUBECONFIG above all.
 var passedOn = []string{"PATH", "TMPDIR", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GOTRACEBACK", "GOCOVERDIR"}
 
+// thrift is what components of other projects get of what they do not inherit: collecting garbage less often saves a tenth of
+// their processor time, and a limit keeps the memory for that within bounds. The manager runs as it is delivered.
+var thrift = []string{"GOGC=200", "GOMEMLIMIT=640MiB"}
+
 func (l *Lab) environment(more ...string) []string {
 	env := []string{"HOME=" + string(l.state)}
 	for _, name := range passedOn {
@@ -61,6 +66,13 @@ func (l *Lab) environment(more ...string) []string {
 		}
 	}
 	return append(env, more...)
+}
+
+func defaults(name string) []string {
+	if name == Manager {
+		return nil
+	}
+	return thrift
 }
 
 // start runs a component without waiting for it.
@@ -74,7 +86,7 @@ func (l *Lab) start(ctx context.Context, name string, moreEnv ...string) error {
 		Name:  name,
 		Path:  l.binary(name),
 		Args:  p.args,
-		Env:   append(l.environment(p.env...), moreEnv...),
+		Env:   slices.Concat(defaults(name), l.environment(p.env...), moreEnv), // the last one of a name counts
 		Dir:   string(l.state),
 		Log:   l.state.log(name),
 		Tier:  p.tier,

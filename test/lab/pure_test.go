@@ -71,7 +71,7 @@ func TestReservedPortsDiffer(t *testing.T) {
 func TestReadAudit(t *testing.T) {
 	log := `{"verb":"create","stageTimestamp":"2026-01-01T10:00:00.000000Z"}
 {"verb":"update","stageTimestamp":"2026-01-01T10:00:01.000000Z"}
-{"verb":"patch","stageTimestamp":"2026-01-01T10:00:02.000000Z"}
+{"verb":"patch","userAgent":"\"stageTimestamp\":\"2026-01-01T09:00:00Z\"","stageTimestamp":"2026-01-01T10:00:02.000000Z"}
 {"verb":"del`
 	events, err := readAudit(strings.NewReader(log), time.Date(2026, 1, 1, 10, 0, 1, 0, time.UTC))
 	if err != nil {
