@@ -75,7 +75,7 @@ var Own = []Fault{
 		Name:     "what promised devices map to is forgotten",
 		Property: "TestAHandOverTakesNothingTwice",
 		File:     "pkg/ledger/mapped.go",
-		From:     "if h.at != n.Name || h.bound {", To: "if h.at != n.Name || h.bound || h.Kind == HolderPlacement {",
+		From:     "if h.at != node || h.bound {", To: "if h.at != node || h.bound || h.Kind == HolderPlacement {",
 	},
 	{
 		Name:     "what a zone's devices map to counts for the node as well",
