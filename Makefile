@@ -48,7 +48,7 @@ agree: ## Plays every scenario that can be on the lab and holds it against simul
 	@PLIMSOLL_AGREE_ALL=1 go test ./test/e2e -v -count=1 -timeout=30m -run TestEndToEnd -ginkgo.focus-file=agree -ginkgo.no-color
 
 .PHONY: oracle
-oracle: ## Holds what is predicted of pods against the real kube-scheduler, on 5,000 random worlds; or CASES=n, from SEED=n on.
+oracle: ## Holds what gangs are promised, and what is predicted of pods, against the real kube-scheduler, on 5,000 random worlds each; or CASES=n, from SEED=n on.
 	@cd test/oracle && go run ./agree -cases $(or $(CASES),5000) -seed $(or $(SEED),1)
 
 .PHONY: lint

@@ -2,10 +2,12 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"pgregory.net/rapid"
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
@@ -71,12 +73,16 @@ func TestWhatIsNotPlacedDoesNotFit(t *testing.T) {
 			s := p.book.Snapshot()
 			dec := anew().Decide(background, s, r)
 			got := anew().Predict(background, s, "n0", podOf(&r.PodSets[0], "pod"))
-			switch excuse := p.excuse(&r.PodSets[0], &dec, &got); {
+			switch {
 			case dec.Verdict == v1alpha1.VerdictAdmit:
 				outcomes["placed"]++
+				return
 			case !got.Fits || got.Unsure:
 				outcomes["neither"]++
-			case excuse == "":
+				return
+			}
+			switch excuse := p.excuse(&r.PodSets[0], &dec, &got); excuse {
+			case "":
 				rt.Fatalf("it has no place: %s: %s\nkube-scheduler gives it %v of %v (%s)", dec.Reason, dec.Message, got.gives(), got.Mapped, got.Quirk)
 			default:
 				outcomes["excused: "+excuse]++
@@ -91,7 +97,10 @@ func TestWhatIsNotPlacedDoesNotFit(t *testing.T) {
 // excuse says why Decide places nothing where kube-scheduler would; empty where there is no reason to.
 func (p *plenty) excuse(ps *PodSet, dec *Decision, got *Prediction) string {
 	n := p.book.Snapshot().Node("n0")
-	says := func(part string) bool { return strings.Contains(dec.Message, part) }
+	why := dec.why(ps, got)
+	reason := func(r v1alpha1.Reason, part string) bool {
+		return slices.ContainsFunc(why, func(s v1alpha1.StandingReason) bool { return s.Reason == r && strings.Contains(s.Message, part) })
+	}
 	withheld, cover, mistaken, failing := false, false, mistakable(n), false
 	for _, a := range got.Allocations {
 		for _, r := range a.Devices.Results {
@@ -111,22 +120,18 @@ func (p *plenty) excuse(ps *PodSet, dec *Decision, got *Prediction) string {
 		return "the device is listed twice, as a card and in parts"
 	case failing: // what it looks up by pool and name may be another
 		return "the device may be taken for another"
-	case dec.Reason == v1alpha1.ReasonForeignUse && says("its device plugin lends these devices"): // nor that a plugin lends the same
+	case reason(v1alpha1.ReasonForeignUse, "its device plugin lends these devices"): // nor that a plugin lends the same
 		return "the device is lent by its plugin"
-	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("selector "): // it stops at the first device that will do
+	case reason(v1alpha1.ReasonClaimUnsupported, "selector "): // it stops at the first device that will do
 		return "a selector fails on another device"
-	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("no attribute tells its devices apart"): // it need not cut a claim
+	case reason(v1alpha1.ReasonClaimUnsupported, "no attribute tells its devices apart"): // it need not cut a claim
 		return "the devices are not told apart"
-	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("DeviceClass gpu, which serves"): // nor promise what it gives by number
+	case reason(v1alpha1.ReasonClaimUnsupported, ", which serves"): // nor promise what it gives by number
 		return "what would be given by number cannot be foretold"
-	case dec.Reason == v1alpha1.ReasonClaimUnsupported && says("as DeviceClass"):
-		return "the device plugin's, with claims besides"
-	case dec.Reason == v1alpha1.ReasonConstraintUnsatisfied && says("distinctAttribute"): // it compares with the last device alone
+	case reason(v1alpha1.ReasonConstraintUnsatisfied, "distinctAttribute"): // it compares with the last device alone
 		return "of one request attributes need not be distinct"
-	case dec.Reason == v1alpha1.ReasonNodeResources && p.countedForMore(ps, got, n):
+	case reason(v1alpha1.ReasonNodeResources, "") && p.countedForMore(ps, got, n):
 		return "each device is rounded up by itself, and counts beside what a pod asks for as a whole"
-	case dec.Reason == v1alpha1.ReasonNodeResources && p.byOther(ps, n):
-		return "an extended resource of no policy that a DeviceClass serves"
 	}
 	return ""
 }
@@ -146,9 +151,25 @@ func (p *plenty) countedForMore(ps *PodSet, got *Prediction, n *ledger.Node) boo
 	return k < 1 && (len(got.Mapped) > 0 || asWhole(ps.Spec))
 }
 
-// byOther says whether a DeviceClass serves an extended resource on the node that is not the policy's.
-func (p *plenty) byOther(ps *PodSet, n *ledger.Node) bool {
-	return ps.Requests[plainGPU] > 0 && p.book.Snapshot().ClassOn(n, plainGPU) != nil && !p.has["extended"]
+// why returns why Decide did not place the alternatives that kube-scheduler would give.
+func (dec *Decision) why(ps *PodSet, got *Prediction) []v1alpha1.StandingReason {
+	var chosen []string
+	for i := range ps.Shape.Claims {
+		for _, r := range ps.Shape.Claims[i].Requests {
+			for _, a := range r.Alternatives {
+				name := r.Name + "/" + a.Sub
+				if given := got.Allocations[ps.Shape.Claims[i].Name]; a.Sub != "" && given != nil && slices.ContainsFunc(given.Devices.Results, func(x resourcev1.DeviceRequestAllocationResult) bool { return x.Request == name }) {
+					chosen = append(chosen, name)
+				}
+			}
+		}
+	}
+	for _, s := range dec.Standings {
+		if s.Alternative == strings.Join(chosen, ",") {
+			return s.Reasons
+		}
+	}
+	return nil
 }
 
 func noName(name corev1.ResourceName) bool { return name == "" }

@@ -81,8 +81,10 @@ type want struct {
 	mistaken map[ledger.DeviceID]bool
 }
 
-// unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
-func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && w.references == 0 }
+// unreferred says whether kube-scheduler 1.36 would not give a device to the request since no container refers to its claim.
+func (w *want) unreferred(dev *ledger.Device) bool {
+	return dev.Mappings != nil && dev.Mappings.Rules == ledger.Rules136 && w.references == 0
+}
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {

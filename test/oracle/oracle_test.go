@@ -26,3 +26,25 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("%d of 500 pods fit: too few or too many to be near the border", s.Fit)
 	}
 }
+
+// TestGangsAgree has gangs placed, and bound by kube-scheduler as they were promised.
+func TestGangsAgree(t *testing.T) {
+	began := time.Now()
+	s, err := AgreeGangs(t.Context(), t.Output(), Seeds{First: 1, Count: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s; %.1fs", s, time.Since(began).Seconds())
+	if s.Disagreements > 0 {
+		t.Errorf("%d disagreements", s.Disagreements)
+	}
+	if s.Worlds != 200 {
+		t.Errorf("%d of 200 worlds were looked at", s.Worlds)
+	}
+	if s.Undecided > 2 {
+		t.Errorf("%d gangs are undecided", s.Undecided)
+	}
+	if s.Placed < 70 || s.Placed > 130 || s.Cut < 80 {
+		t.Errorf("%d of 200 gangs have a place, of %d pods with claims: too few or too many to be near the border", s.Placed, s.Cut)
+	}
+}

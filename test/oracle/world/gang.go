@@ -14,11 +14,13 @@ const FlavorLabel = "example.com/flavor"
 
 // Gang is what a Job asks for: so many pods of a template, whose claims are made from templates.
 type Gang struct {
-	Count    int32
-	Spec     corev1.PodSpec
-	Claims   []*resourcev1.ResourceClaimTemplate
-	Tenant   string
-	Resource string
+	Count int32
+	// Spec is the pods', as its user wrote it; Claims are the templates that it names.
+	Spec   corev1.PodSpec
+	Claims []*resourcev1.ResourceClaimTemplate
+	// Tenant is its namespace, Resource the quotaResource that it is decided by: it may be an extended resource that the pods
+	// ask for.
+	Tenant, Resource string
 }
 
 // uuid is the attribute by which devices are told apart.
