@@ -159,7 +159,7 @@ func (p *staging) run(ctx context.Context, c *cluster, d *diary) {
 	if p.err = until(ctx, time.Now().Add(settled)); p.err != nil {
 		return
 	}
-	err = wait.PollUntilContextTimeout(ctx, time.Second, soon, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, time.Second, late, true, func(ctx context.Context) (bool, error) {
 		lab, err := c.came(ctx, d, p.sim.keys(), start)
 		if err != nil {
 			return false, nil // it may be there at the next look

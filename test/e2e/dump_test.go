@@ -45,22 +45,30 @@ type play struct {
 	folder string
 }
 
-// slower is by how much each Job runs longer than in the demo. A dump has whole seconds, and in the demo two events that
-// decide who is served first may be closer than that.
-const slower = 2
+// slower is by how much each Job runs longer than in the demo, at the least. A dump has whole seconds, and in the demo two events
+// that decide who is served first may be closer than that. Where dumps take long it is more, up to slowestDemo, so that one can be
+// taken between two events.
+const (
+	slower  = 2
+	slowestDemo = 4
+)
 
 var seconds = regexp.MustCompile(lab.RunSecondsAnnotation + `: "(\d+)"`)
 
 func (j job) String() string { return j.namespace + "/" + j.name }
 
-// newPlay reads the demo's Jobs and the order in which they come.
-func newPlay(c *cluster) *play {
+// newPlay reads the demo's Jobs and the order in which they come. Dumps are taken with the rights of a kubeconfig.
+func newPlay(ctx context.Context, c *cluster, kubeconfig string) *play {
 	GinkgoHelper()
 	p := &play{cluster: c, after: map[string]string{}, seconds: map[string]int{}, submitted: map[string]bool{}, folder: GinkgoT().TempDir()}
 	expected := struct {
 		Jobs []struct{ Job, After string }
 	}{}
 	Expect(yaml.Unmarshal(read("../../examples/expected.yaml"), &expected)).To(Succeed())
+	began := time.Now()
+	p.take(ctx, kubeconfig)
+	slower := min(max(slower, int(3*time.Since(began)/time.Second)), slowestDemo)
+	GinkgoWriter.Printf("a dump takes %s: each Job runs %d times as long as in the demo\n", time.Since(began).Round(time.Millisecond), slower)
 	for _, e := range expected.Jobs {
 		namespace, name, _ := strings.Cut(e.Job, "/")
 		p.jobs = append(p.jobs, job{namespace: namespace, name: name})
@@ -267,9 +275,10 @@ var _ = Describe("A dump of the demo", Ordered, ContinueOnFailure, func() {
 	dumps := map[string]*dump{}
 
 	BeforeAll(func(ctx context.Context) {
-		p = newPlay(startCluster(ctx))
+		c := startCluster(ctx)
 		kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-		Expect(p.WriteKubeconfig(kubeconfig, p.Admin())).To(Succeed())
+		Expect(c.WriteKubeconfig(kubeconfig, c.Admin())).To(Succeed())
+		p = newPlay(ctx, c, kubeconfig)
 		gang, flexible := job{namespace: teamA, name: "gang"}, job{namespace: teamA, name: "flexible"}
 		Eventually(func(g Gomega) {
 			g.Expect(p.submitDue(ctx)).To(BeTrue())

@@ -204,16 +204,18 @@ var _ = Describe("The manager of a cluster at rest", Ordered, ContinueOnFailure,
 
 		By("being idle while every node's heartbeats go on")
 		before, since = c.figures(ctx, scraper), time.Now()
-		seen := c.nodesSeen(ctx, scraper)
+		seen, beats := c.nodesSeen(ctx, scraper), 0
 		Consistently(func(g Gomega) {
 			c.heartbeat(ctx)
+			beats++
 			g.Expect(c.figures(ctx, scraper)).To(Equal(before))
 			writes, _ := c.writesBy(webhook.ManagerUsername, since)
 			g.Expect(writes).To(BeEmpty())
 		}).WithTimeout(idle).WithPolling(glance).Should(Succeed())
 		_, leases := c.writesBy(webhook.ManagerUsername, since)
 		Expect(leases).To(BeNumerically(">", 5), "the audit log shows what the manager writes")
-		Expect(c.nodesSeen(ctx, scraper)).To(BeNumerically(">=", seen+8*9), "the heartbeats came, and were no reason to decide")
+		Expect(beats).To(BeNumerically(">", 1))
+		Eventually(func() int { return c.nodesSeen(ctx, scraper) }).Should(BeNumerically(">=", seen+8*beats), "the heartbeats came, and were no reason to decide")
 		AddReportEntry("idle", fmt.Sprintf("in %s: decisions %v unmoved, rounds %v, ledger version %v, %d writes of the Lease and no other",
 			idle, before["plimsoll_decisions_total"], before["plimsoll_rounds_total"], before["plimsoll_ledger_version"], leases))
 	})
