@@ -101,25 +101,28 @@ func (p *plenty) excuse(ps *PodSet, dec *Decision, got *Prediction) string {
 	reason := func(r v1alpha1.Reason, part string) bool {
 		return slices.ContainsFunc(why, func(s v1alpha1.StandingReason) bool { return s.Reason == r && strings.Contains(s.Message, part) })
 	}
-	withheld, cover, mistaken, failing := false, false, mistakable(n), false
+	withheld, cover := false, false
+	seen, again := map[ledger.DeviceID]bool{}, false
 	for _, a := range got.Allocations {
 		for _, r := range a.Devices.Results {
 			d := n.Device(ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			if d != nil {
+				seen[d.ID], again = true, again || seen[d.ID]
+			}
 			if d == nil {
 				withheld = true
 				continue
 			}
 			cover = cover || d.Cover != "" || d.Unusable != "" || tainted(nil, &ledger.Device{Taints: d.Inherited}) != nil
-			failing = failing || mistaken[d.ID]
 		}
 	}
 	switch {
+	case again: // each request has a device of its own here
+		return "a shared device is given to several requests of the pod"
 	case withheld: // kube-scheduler lends what went back to an older generation, and what cannot be
 		return "the device is of a pool that lends nothing"
 	case cover: // it does not know that a card and its parts are one
 		return "the device is listed twice, as a card and in parts"
-	case failing: // what it looks up by pool and name may be another
-		return "the device may be taken for another"
 	case reason(v1alpha1.ReasonForeignUse, "its device plugin lends these devices"): // nor that a plugin lends the same
 		return "the device is lent by its plugin"
 	case reason(v1alpha1.ReasonClaimUnsupported, "selector "): // it stops at the first device that will do
@@ -128,9 +131,7 @@ func (p *plenty) excuse(ps *PodSet, dec *Decision, got *Prediction) string {
 		return "the devices are not told apart"
 	case reason(v1alpha1.ReasonClaimUnsupported, ", which serves"): // nor promise what it gives by number
 		return "what would be given by number cannot be foretold"
-	case reason(v1alpha1.ReasonConstraintUnsatisfied, "distinctAttribute"): // it compares with the last device alone
-		return "of one request attributes need not be distinct"
-	case reason(v1alpha1.ReasonNodeResources, "") && p.countedForMore(ps, got, n):
+	case p.countedForMore(ps, got, n):
 		return "each device is rounded up by itself, and counts beside what a pod asks for as a whole"
 	}
 	return ""
