@@ -49,7 +49,7 @@ type play struct {
 // that decide who is served first may be closer than that. Where dumps take long it is more, up to slowestDemo, so that one can be
 // taken between two events.
 const (
-	slower  = 2
+	slower      = 2
 	slowestDemo = 4
 )
 

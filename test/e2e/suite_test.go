@@ -15,8 +15,8 @@ import (
 // The bounds of Eventually and Consistently. Nothing is asserted on time alone: a spec that runs into soon or late has
 // failed for another reason.
 const (
-	soon  = 20 * time.Second
-	late  = 60 * time.Second
+	soon  = 30 * time.Second
+	late  = 2 * time.Minute
 	while = 3 * time.Second
 	often = 100 * time.Millisecond
 )
