@@ -29,6 +29,7 @@ const podSet = "main"
 
 // slot is one pod of a gang with what it was promised.
 type slot struct {
+	name   string
 	pod    *corev1.Pod
 	claims []*resourcev1.ResourceClaim
 	node   *ledger.Node
@@ -81,8 +82,8 @@ func decide(ctx context.Context, w *world.World, g *world.Gang) (*decided, error
 			return nil, fmt.Errorf("gang: %w", err)
 		}
 		for _, dealt := range slots {
-			s := &slot{node: snapshot.Node(pn.Name), dealt: dealt}
-			if err := s.release(decider.Matcher, g, shape, policy, policy.Flavor(dec.PodSets[0].Flavor), len(out.slots)); err != nil {
+			s := &slot{name: fmt.Sprintf("gang-%d", len(out.slots)), node: snapshot.Node(pn.Name), dealt: dealt}
+			if err := s.release(decider.Matcher, g, shape, policy, policy.Flavor(dec.PodSets[0].Flavor)); err != nil {
 				return nil, err
 			}
 			out.slots = append(out.slots, s)
@@ -92,8 +93,8 @@ func decide(ctx context.Context, w *world.World, g *world.Gang) (*decided, error
 }
 
 // release makes the pod of the slot, as the manager releases it, with its claims.
-func (s *slot) release(m *flavors.Matcher, g *world.Gang, shape flavors.Shape, policy *flavors.Policy, flavor, index int) error {
-	name := fmt.Sprintf("gang-%d", index)
+func (s *slot) release(m *flavors.Matcher, g *world.Gang, shape flavors.Shape, policy *flavors.Policy, flavor int) error {
+	name := s.name
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: g.Tenant, Name: name, UID: types.UID(name), ResourceVersion: "9", CreationTimestamp: metav1.Unix(1_800_002_000, 0),
 		Labels:          map[string]string{v1alpha1.ManagedLabel: "true", constants.PodSetLabel: podSet},
