@@ -38,7 +38,7 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	case *resourcev1.ResourceSlice:
 		o.Ref.Kind = ledger.KindSlice
 		if !gone {
-			o.Slice, o.Mappings = x, mappings(x)
+			o.Slice, o.Mappings, o.Unread = x, mappings(x), unreadOf(x)
 		}
 	case *resourcev1.ResourceClaim:
 		o.Ref.Kind = ledger.KindClaim

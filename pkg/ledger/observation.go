@@ -52,6 +52,9 @@ type Observation struct {
 	TaintRule *TaintRule
 	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
 	Mappings map[string]Mappings
+	// Unread says what of Slice the types here cannot hold and kube-scheduler goes by: nothing of its pool is lent. Empty for
+	// nothing.
+	Unread string
 
 	// allocatable is Node's, worked out when the book takes it.
 	allocatable Amounts

@@ -16,6 +16,8 @@ type slice struct {
 	// observation told.
 	mappings  map[string]*Mappings
 	published map[string]Mappings
+	// unread is what the observation told that cannot be counted with; empty for nothing.
+	unread string
 	// reach says which nodes may use it; each says so for each of its devices, and is nil where they are all the same.
 	reach reach
 	each  []reach
@@ -31,9 +33,10 @@ type reach struct {
 	selector *nodeaffinity.NodeSelector
 }
 
-// newSlice reads a slice. published are the mappings that its typed form cannot hold, by device.
-func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice {
-	x := &slice{ResourceSlice: s, published: published, reach: reachOf(s.Spec.NodeName, s.Spec.AllNodes, s.Spec.NodeSelector)}
+// newSlice reads a slice. published are the mappings that its typed form cannot hold, by device, and unread is what nobody reads
+// of it; empty for nothing.
+func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings, unread string) *slice {
+	x := &slice{ResourceSlice: s, published: published, unread: unread, reach: reachOf(s.Spec.NodeName, s.Spec.AllNodes, s.Spec.NodeSelector)}
 	if each := s.Spec.PerDeviceNodeSelection; each != nil && *each {
 		x.each = make([]reach, len(s.Spec.Devices))
 		for i := range s.Spec.Devices {
@@ -41,7 +44,7 @@ func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice
 			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
 		}
 	}
-	x.problem = impossibleSlice(s)
+	x.problem = cmp.Or(impossibleSlice(s), unread)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		if why := impossibleDevice(d, s); why != "" {
@@ -213,7 +216,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	p.check(every, n)
 	// The pools of one driver that have one name on many nodes are small each, and must not be listed on all of them.
 	for _, s := range every {
-		if p.Wide || p.State != PoolFresh || s.concerns(n) {
+		if s.unread == "" && (p.Wide || p.State != PoolFresh || s.concerns(n)) {
 			p.Every = append(p.Every, s.ResourceSlice)
 		}
 	}

@@ -408,7 +408,8 @@ type Pool struct {
 	// Slices holds the slices of the generation that concern the node, sorted by name: those with devices for it, and those
 	// with the pool's counters.
 	Slices []*resourcev1.ResourceSlice
-	// Every holds all slices of the pool, of every generation and node, sorted by name.
+	// Every holds all slices of the pool that kube-scheduler looks at, of every generation and node, sorted by name. By default it
+	// does not look at those that cannot be read in full.
 	Every []*resourcev1.ResourceSlice
 	// Wide is true where slices of it are for more than this node.
 	Wide bool
