@@ -208,7 +208,20 @@ func workload(w *kueue.Workload) *ledger.Workload {
 		if len(spec.Overhead) > 0 { // the charge is none of a node's resources
 			spec = *nobody.UserPodSpec(w, ps)
 		}
-		out.Requests[string(ps.Name)] = ledger.RequestsOf(&corev1.Pod{Spec: spec}, false)
+		pod := &corev1.Pod{Spec: spec}
+		out.Requests[string(ps.Name)] = ledger.RequestsOf(pod, false)
+		for claim, times := range referrers(pod) {
+			if times < 2 {
+				continue
+			}
+			if out.Referring == nil {
+				out.Referring = map[string]map[string]int{}
+			}
+			if out.Referring[string(ps.Name)] == nil {
+				out.Referring[string(ps.Name)] = map[string]int{}
+			}
+			out.Referring[string(ps.Name)][claim] = times
+		}
 	}
 	return out
 }

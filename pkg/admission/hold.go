@@ -58,7 +58,7 @@ func Holds(s *ledger.Snapshot, r *Request, p Promise) Hold {
 				asked[pn.Name] = ledger.Amounts{}
 			}
 			asked[pn.Name].Add(ps.Requests, int64(pn.Slots))
-			h.mapped(pn, asked[pn.Name])
+			h.mapped(ps, pn, asked[pn.Name])
 			h.room(pn.Name, asked[pn.Name])
 		}
 	}
@@ -140,7 +140,7 @@ func (h *holding) slots(ps *PodSet, pn *v1alpha1.PlacementNode) {
 }
 
 // mapped adds what the devices that are promised by name on one node take of its own resources.
-func (h *holding) mapped(pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
+func (h *holding) mapped(ps *PodSet, pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
 	n := h.snapshot.Node(pn.Name)
 	if n == nil {
 		return
@@ -149,7 +149,7 @@ func (h *holding) mapped(pn *v1alpha1.PlacementNode, asked ledger.Amounts) {
 		for _, name := range r.Devices {
 			if id, err := ledger.ParseDeviceID(name); err == nil && r.Claim != v1alpha1.ExtendedResourcesClaim {
 				if dev := n.Device(id); dev != nil {
-					asked.Add(mapsTo(dev), 1)
+					asked.Add(mapsTo(dev, ps.referringTo(r.Claim)), 1)
 				}
 			}
 		}

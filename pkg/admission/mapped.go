@@ -14,25 +14,50 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// refers says whether a container of the podset refers to one of its claims.
-func (ps *PodSet) refers(claim int) bool {
+// referring is how often the containers of the podset refer to one of its claims.
+func (ps *PodSet) referring(claim int) int {
 	if claim >= len(ps.Shape.Claims) {
-		return true // the scheduler's own
+		return 1 // the scheduler's own
 	}
-	name := ps.Shape.Claims[claim].Name
-	in := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == name })
-	}
-	return slices.ContainsFunc(ps.Spec.Containers, in) || slices.ContainsFunc(ps.Spec.InitContainers, in)
+	return ps.referringTo(ps.Shape.Claims[claim].Name)
 }
 
-// referred says of each claim of the podset whether a container refers to it.
-func (ps *PodSet) referred() []bool {
-	out := make([]bool, len(ps.Shape.Claims))
+// referringTo is referring by the name that the claim has in the pods. As for kube-scheduler, a container that takes two
+// requests of one claim is two.
+func (ps *PodSet) referringTo(claim string) int {
+	if ps.Spec == nil {
+		return 0
+	}
+	times := 0
+	for _, list := range [2][]corev1.Container{ps.Spec.InitContainers, ps.Spec.Containers} {
+		for i := range list {
+			for _, r := range list[i].Resources.Claims {
+				if r.Name == claim {
+					times++
+				}
+			}
+		}
+	}
+	return times
+}
+
+// referred says of each claim of the podset how often containers refer to it.
+func (ps *PodSet) referred() []int {
+	out := make([]int, len(ps.Shape.Claims))
 	for i := range out {
-		out[i] = ps.refers(i)
+		out[i] = ps.referring(i)
 	}
 	return out
+}
+
+// whole returns the resources of which a pod as a whole asks for an amount or has a limit, sorted; nil for none.
+func (ps *PodSet) whole() []corev1.ResourceName {
+	if ps.Spec == nil || ps.Spec.Resources == nil {
+		return nil
+	}
+	names := slices.Concat(slices.Collect(maps.Keys(ps.Spec.Resources.Requests)), slices.Collect(maps.Keys(ps.Spec.Resources.Limits)))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // mapped says whether any of the devices that the podset may have takes some of the node's own resources.
@@ -55,7 +80,7 @@ func (n *nodeFit) least(b book) ledger.Amounts {
 			if !w.given(dev, b) {
 				continue
 			}
-			takes := mapsTo(dev)
+			takes := mapsTo(dev, w.referring)
 			if low == nil {
 				low = takes.Clone()
 				continue
@@ -71,8 +96,20 @@ func (n *nodeFit) least(b book) ledger.Amounts {
 	return asked
 }
 
-// mapsTo is what a device takes of its node's own resources for a claim that asks for none of its capacities.
-func mapsTo(d *ledger.Device) ledger.Amounts { return d.Maps(ledger.DefaultConsumption(d.Spec)) }
+// mapsTo is what a device takes of its node's own resources for a claim that asks for none of its capacities, and to which
+// containers refer so often.
+func mapsTo(d *ledger.Device, referring int) ledger.Amounts {
+	return d.Maps(ledger.DefaultConsumption(d.Spec), referring)
+}
+
+// referring is how often containers of a pod refer to any of its claims, at the most.
+func (n *nodeFit) referring() int {
+	most := 0
+	for i := range n.wants {
+		most = max(most, n.wants[i].referring)
+	}
+	return most
+}
 
 // cost is how much of the resource that was short a device takes of its node; 0 while none was.
 func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 {
@@ -80,7 +117,7 @@ func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 
 		return 0
 	}
 	if dev := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}); dev != nil {
-		return mapsTo(dev)[n.short]
+		return mapsTo(dev, n.referring())[n.short]
 	}
 	return math.MaxInt64
 }
@@ -125,7 +162,7 @@ func tooMuch(parts []part, shares [][]share, b book) corev1.ResourceName {
 		for _, sh := range shares[i] {
 			for w := range sh {
 				for _, dev := range sh[w] {
-					total.Add(mapsTo(dev), 1)
+					total.Add(mapsTo(dev, p.fit.wants[w].referring), 1)
 				}
 			}
 		}

@@ -290,8 +290,9 @@ func (ps *PodSet) told() bool {
 			Tolerations []corev1.Toleration
 			Shape       flavors.Shape
 			Requests    ledger.Amounts
-			Referred    []bool
-		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests, ps.referred()})
+			Referred    []int
+			Whole       []corev1.ResourceName
+		}{ps.Spec.NodeSelector, nodeAffinity(ps.Spec), ps.Spec.Tolerations, ps.Shape, ps.Requests, ps.referred(), ps.whole()})
 		if err != nil {
 			return false
 		}

@@ -310,6 +310,8 @@ func (d *Decider) deviceStop(n *nodeFit, w *want, b book, pods int64) stop {
 			sick, example = sick+1, fmt.Sprintf("device %s: kube-scheduler looks it up by pool and name alone, and another is listed by these that takes otherwise of the node's own resources", dev.ID.Device)
 		case w.unreferred(dev):
 			sick, example = sick+1, fmt.Sprintf("device %s takes some of the node's own resources, and kube-scheduler gives no such device to a claim that no container refers to", dev.ID.Device)
+		case w.outgrows(dev) != "":
+			sick, example = sick+1, fmt.Sprintf("device %s takes some of the node's own %s, of which the pod as a whole has an amount in spec.resources that has to cover it: ask for it by container instead", dev.ID.Device, w.outgrows(dev))
 		case n.overdue(dev) && b != emptyHealthy:
 			sick, example = sick+1, fmt.Sprintf("device %s is held by a pod that should have ended by now", dev.ID.Device)
 		case !n.usable(dev, b) && b == managedGone:

@@ -73,21 +73,38 @@ type want struct {
 	matching []*ledger.Device
 	// plugged are the devices that a device plugin lends, by its resource.
 	plugged map[*ledger.Device]corev1.ResourceName
-	// referred says whether a container refers to its claim.
-	referred bool
+	// referring is how often containers refer to its claim.
+	referring int
+	// whole are the resources of which the pod as a whole asks for an amount, or has a limit.
+	whole []corev1.ResourceName
 	// mistaken are devices that kube-scheduler may take for others.
 	mistaken map[ledger.DeviceID]bool
 }
 
 // unreferred says whether kube-scheduler would not give a device to the request since no container refers to its claim.
-func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && !w.referred }
+func (w *want) unreferred(dev *ledger.Device) bool { return dev.Mappings != nil && w.referring == 0 }
+
+// outgrows returns a resource that a device takes of its node, where the pod as a whole asks for an amount of it or has a limit:
+// kube-scheduler refuses the pod unless that covers what its containers ask for and all that its claims map to. That is not
+// looked at here, so such a device is not given. Empty for none.
+func (w *want) outgrows(dev *ledger.Device) corev1.ResourceName {
+	if dev.Mappings == nil {
+		return ""
+	}
+	for i := range dev.Mappings.List {
+		if name := dev.Mappings.List[i].Resource; slices.Contains(w.whole, name) {
+			return name
+		}
+	}
+	return ""
+}
 
 // given says whether a device can be given to the request in a book.
 func (w *want) given(dev *ledger.Device, b book) bool {
 	if _, plugged := w.plugged[dev]; plugged && b != emptyHealthy {
 		return false
 	}
-	return w.usable(dev, b) && !w.unreferred(dev) && !w.mistaken[dev.ID] && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
+	return w.usable(dev, b) && !w.unreferred(dev) && w.outgrows(dev) == "" && !w.mistaken[dev.ID] && (b == emptyHealthy || tainted(w.Tolerations, dev) == nil)
 }
 
 // stop says why a node takes no further pod.
@@ -213,7 +230,7 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 	}
 	mistaken := mistakable(f.node)
 	for _, r := range requests {
-		w := want{windows: f.windows, Chosen: r, plugged: plugged, referred: f.ps.refers(r.Claim), mistaken: mistaken}
+		w := want{windows: f.windows, Chosen: r, plugged: plugged, referring: f.ps.referring(r.Claim), whole: f.ps.whole(), mistaken: mistaken}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice

@@ -106,9 +106,9 @@ func (s *sharing) group() {
 		}
 		s.groups[g] = append(s.groups[g], dev)
 	}
-	if short := s.parts[0].fit.short; short != "" {
+	if short, most := s.parts[0].fit.short, s.parts[0].fit.referring(); short != "" {
 		for _, g := range s.groups {
-			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x)[short], mapsTo(y)[short]) })
+			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x, most)[short], mapsTo(y, most)[short]) })
 		}
 	}
 }

@@ -76,6 +76,8 @@ type Holder struct {
 	// node, whose requests hold what the device maps to.
 	at    string
 	bound bool
+	// referring is how often the containers of its pod refer to its claim; 0 where that is not known.
+	referring int
 }
 
 // freeingGrace is how long past its pod's deletionTimestamp a holder that is freeing is waited for.

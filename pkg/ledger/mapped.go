@@ -4,14 +4,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Maps returns what a device takes of its node's own resources for one claim of one pod that consumes so much of it, and one
-// of whose containers refers to it. Each device is rounded up by itself, so that a claim of several is never counted for less
-// than kube-scheduler does. Nil for nothing, and for what kube-scheduler fails on.
-func (d *Device) Maps(consumed Consumption) Amounts {
+// Maps returns what a device takes of its node's own resources for one claim of one pod that consumes so much of it, and whose
+// containers refer to it so often; not at all counts as once. Each device is rounded up by itself, so that a claim of several
+// is never counted for less than kube-scheduler does. Nil for nothing, and for what kube-scheduler fails on.
+func (d *Device) Maps(consumed Consumption, referring int) Amounts {
 	if d.Mappings == nil {
 		return nil
 	}
-	a, err := MappedBy([]Taken{{Device: d.ID, Mappings: d.Mappings, Consumed: consumed}}, 1)
+	a, err := MappedBy([]Taken{{Device: d.ID, Mappings: d.Mappings, Consumed: consumed}}, max(1, referring))
 	if err != nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (n *Node) countMapped(lists ...[]Device) {
 
 // takeMapped takes from n, so often, what a device maps to for a holder.
 func (n *Node) takeMapped(d *Device, h *Holder, count int64) {
-	if a := d.Maps(h.Consumed); len(a) > 0 {
+	if a := d.Maps(h.Consumed, h.referring); len(a) > 0 {
 		n.use(Use{Workload: h.Workload, Requests: a, Times: count, Freeing: h.Freeing, Until: h.Until, mapped: true}, h.Managed)
 		n.Mapped.Add(a, count)
 	}

@@ -159,4 +159,7 @@ type Workload struct {
 	Key *v1alpha1.PlacementKey
 	// Requests holds what one pod of each podset asks for, by podset, with one of pods.
 	Requests map[string]Amounts
+	// Referring says how often the containers of a podset's pods refer to a claim, by podset and the claim's name in them. Those
+	// that are referred to once or not at all are left out; nil for none.
+	Referring map[string]map[string]int
 }

@@ -57,9 +57,9 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
 		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
-	}, func(n *Node, d *Device, at string) {
+	}, func(n *Node, d *Device, at string, referring int) {
 		h := holder
-		h.at = at
+		h.at, h.referring = at, referring
 		if d.Multiple() {
 			h.Consumed = DefaultConsumption(d.Spec)
 		}
@@ -72,7 +72,7 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
-func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
+func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string, referring int)) *Snapshot {
 	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
@@ -93,9 +93,9 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		n := own(at)
 		room(n, ps)
 		wide := false
-		for _, id := range ps.Devices {
+		for k, id := range ps.Devices {
 			if d := n.device(id); d != nil {
-				lent(n, d, ps.Node)
+				lent(n, d, ps.Node, ps.referring(k))
 				wide = wide || d.Wide
 			} else {
 				wide = true // it may be one of another node
@@ -108,9 +108,9 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		for j := range nodes.len {
 			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
-				for _, id := range ps.Devices {
+				for k, id := range ps.Devices {
 					if d := other.device(id); d != nil {
-						lent(other, d, ps.Node)
+						lent(other, d, ps.Node, ps.referring(k))
 					}
 				}
 				other.cover()
@@ -118,6 +118,14 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		}
 	}
 	return s.of(nodes)
+}
+
+// referring is how often the containers of a pod refer to the claim that the k-th device is for.
+func (ps *PodSetClaim) referring(k int) int {
+	if k < len(ps.Referring) {
+		return ps.Referring[k]
+	}
+	return 1
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -243,6 +251,8 @@ type PodSetClaim struct {
 	Slots    int32
 	Requests Amounts
 	Devices  []DeviceID
+	// Referring says of each of Devices how often the containers of its pod refer to its claim; nil for once.
+	Referring []int
 }
 
 // Node is the accounts of one node. It is read-only.

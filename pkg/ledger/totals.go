@@ -95,10 +95,10 @@ func (n *Node) Zones() []Zone {
 		if z == none {
 			continue
 		}
-		whole := d.Maps(d.capacity())
+		whole := d.Maps(d.capacity(), 1)
 		taken := Amounts{}
 		for j := range d.Holders {
-			taken.Add(d.Maps(d.Holders[j].Consumed), 1)
+			taken.Add(d.Maps(d.Holders[j].Consumed, d.Holders[j].referring), 1)
 		}
 		z.Allocatable.Add(whole, 1)
 		none.Allocatable.Add(whole, -1)

@@ -224,7 +224,7 @@ func (t *turns) take(req *admission.Request, wl *kueue.Workload, c *admission.Ch
 	for _, p := range c.Decision.PodSets {
 		for i := range req.PodSets {
 			if req.PodSets[i].Name == p.Name {
-				offer.Claims = append(offer.Claims, admission.Claims(p, req.PodSets[i].Requests)...)
+				offer.Claims = append(offer.Claims, admission.Claims(p, &req.PodSets[i])...)
 			}
 		}
 	}
