@@ -22,7 +22,7 @@ func runDemo(t *testing.T, root string, args ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "lab"), append([]string{"demo"}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "lab"), append([]string{"demo", "--release", string(release())}, args...)...)
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -42,7 +42,7 @@ func builtRoot(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Build(t.Context(), root, os.Stderr); err != nil {
+	if err := lab.BuildRelease(t.Context(), root, release(), os.Stderr); err != nil {
 		t.Fatal(err)
 	}
 	return root

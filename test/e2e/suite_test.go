@@ -21,6 +21,11 @@ const (
 	often = 100 * time.Millisecond
 )
 
+// released, as an environment variable, is the release of Kubernetes that labs run: `make next-release`.
+const released = "PLIMSOLL_RELEASE"
+
+func release() lab.Release { return lab.Release(os.Getenv(released)) }
+
 func TestEndToEnd(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(soon)
@@ -31,5 +36,5 @@ func TestEndToEnd(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	Expect(lab.Build(ctx, "", os.Stderr)).To(Succeed())
-}, NodeTimeout(40*time.Minute))
+	Expect(lab.BuildRelease(ctx, "", release(), os.Stderr)).To(Succeed())
+}, NodeTimeout(2*time.Hour))
