@@ -39,6 +39,13 @@ quiet: ## Leaves the lab alone for ten minutes, in which nothing may turn stale 
 	@PLIMSOLL_QUIET=10m go test ./test/e2e -count=1 -timeout=40m -v -run '^TestEndToEnd$$' -ginkgo.no-color \
 		-ginkgo.focus='are heard while nothing happens'
 
+.PHONY: next-release
+next-release: ## Shows the product on a real control plane of Kubernetes 1.37, whose first build takes a quarter of an hour; no part of CI.
+	@$(LAB) build --release=next
+	@PLIMSOLL_RELEASE=next PLIMSOLL_QUIET=1m go test ./test/e2e -count=1 -timeout=60m -v -ginkgo.no-color \
+		-run '^(TestEndToEnd|TestDemoComesOutAsExpected)$$' \
+		-ginkgo.focus='Kubernetes 1\.37|The ledger |cluster at rest|are heard while nothing happens'
+
 .PHONY: simulate-day
 simulate-day: ## Simulates a busy day of 1,000 nodes and 5,000 Jobs again and again, holds the bytes against each other, and says what it took.
 	@go run ./test/performance/day/cmd/day -check

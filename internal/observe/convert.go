@@ -39,7 +39,7 @@ func Of(obj metav1.Object, gone bool) (o ledger.Observation, ok bool) {
 	case *resourcev1.ResourceSlice:
 		o.Ref.Kind = ledger.KindSlice
 		if !gone {
-			o.Slice, o.Mappings = x, mappings(x)
+			o.Slice, o.Mappings, o.Unread = x, mappings(x), unreadOf(x)
 		}
 	case *resourcev1.ResourceClaim:
 		o.Ref.Kind = ledger.KindClaim
@@ -217,6 +217,18 @@ func workload(w *kueue.Workload) *ledger.Workload {
 		}
 		out.Templates[string(ps.Name)] = t
 		out.Requests[string(ps.Name)] = ledger.RequestsOfTemplate(t, ledger.Additions{})
+		for claim, times := range referrers(&corev1.Pod{Spec: ps.Template.Spec}) {
+			if times < 2 {
+				continue
+			}
+			if out.Referring == nil {
+				out.Referring = map[string]map[string]int{}
+			}
+			if out.Referring[string(ps.Name)] == nil {
+				out.Referring[string(ps.Name)] = map[string]int{}
+			}
+			out.Referring[string(ps.Name)][claim] = times
+		}
 	}
 	return out
 }

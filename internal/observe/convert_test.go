@@ -3,6 +3,7 @@ package observe
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,5 +38,28 @@ func TestAChargeIsNoneOfANodesResources(t *testing.T) {
 	}
 	if got := o.Workload.Requests["main"]; got["nvidia.com/gpu"] != 0 || got["cpu"] != 250 {
 		t.Errorf("a pod asks for %v of a node, want what the RuntimeClass fixes alone", got)
+	}
+}
+
+func TestHowOftenContainersReferToAClaimIsKeptWhereItIsMoreThanOnce(t *testing.T) {
+	claims := func(names ...string) corev1.ResourceRequirements {
+		var r corev1.ResourceRequirements
+		for _, n := range names {
+			r.Claims = append(r.Claims, corev1.ResourceClaim{Name: n})
+		}
+		return r
+	}
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "w", ResourceVersion: "1"}}
+	twice, once := kueue.PodSet{Name: "twice"}, kueue.PodSet{Name: "once"}
+	twice.Template.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: claims("gpu")}}
+	twice.Template.Spec.Containers = []corev1.Container{{Name: "a", Resources: claims("gpu", "gpu", "nic")}, {Name: "b"}}
+	once.Template.Spec.Containers = []corev1.Container{{Name: "a", Resources: claims("gpu")}}
+	wl.Spec.PodSets = []kueue.PodSet{twice, once}
+	o, ok := Of(wl, false)
+	if !ok {
+		t.Fatal("the Workload was not taken")
+	}
+	if diff := cmp.Diff(map[string]map[string]int{"twice": {"gpu": 3}}, o.Workload.Referring); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

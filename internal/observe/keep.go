@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -50,13 +51,13 @@ func (k keeper) Decode(text []byte, defaults *schema.GroupVersionKind, into runt
 func keep(text []byte, o runtime.Object) error {
 	switch x := o.(type) {
 	case *resourcev1.ResourceSlice:
-		f, err := later[LaterFields](text, sliceField)
+		f, err := later[LaterFields](text, sliceFields...)
 		if err != nil {
 			return err
 		}
 		return f.Keep(x)
 	case *resourcev1.ResourceSliceList:
-		list, err := later[listOf[LaterFields]](text, sliceField)
+		list, err := later[listOf[LaterFields]](text, sliceFields...)
 		if err != nil {
 			return err
 		}
@@ -84,19 +85,18 @@ func keep(text []byte, o runtime.Object) error {
 }
 
 // The fields without which an object says nothing that its type lacks.
-const (
-	sliceField = `"nodeAllocatableResources"`
-	podField   = `"nodeAllocatableResourceClaimStatuses"`
-)
+const podField = `"nodeAllocatableResourceClaimStatuses"`
 
-// later reads what a type lacks of an object that has a certain field; of others nothing.
-func later[T any](text []byte, field string) (*T, error) {
+var sliceFields = []string{`"nodeAllocatableResources"`, `"compatibilityGroups"`}
+
+// later reads what a type lacks of an object that has any of certain fields; of others nothing.
+func later[T any](text []byte, fields ...string) (*T, error) {
 	out := new(T)
-	if !bytes.Contains(text, []byte(field)) {
+	if !slices.ContainsFunc(fields, func(field string) bool { return bytes.Contains(text, []byte(field)) }) {
 		return out, nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return nil, fmt.Errorf("read %s: %w", field, err)
+		return nil, fmt.Errorf("read %s: %w", strings.Join(fields, ", "), err)
 	}
 	return out, nil
 }

@@ -22,22 +22,25 @@ const DevicesNodeAllocatable = "memory.plimsoll.dev/devices-node-allocatable-res
 // LaterFields is what a ResourceSlice of Kubernetes 1.37 holds and the types do not. It is read from the slice's JSON.
 type LaterFields struct {
 	Spec struct {
-		Devices []laterDevice `json:"devices"`
+		Devices []LaterDevice `json:"devices"`
 	} `json:"spec"`
 }
 
-type laterDevice struct {
+// LaterDevice is what it holds of one device.
+type LaterDevice struct {
 	Name                     string          `json:"name"`
-	NodeAllocatableResources json.RawMessage `json:"nodeAllocatableResources"`
+	NodeAllocatableResources json.RawMessage `json:"nodeAllocatableResources,omitempty"`
+	ConsumesCounters         []LaterDraw     `json:"consumesCounters,omitempty"`
 }
 
-// Add adds a device's nodeAllocatableResources, as JSON.
-func (f *LaterFields) Add(device string, text []byte) {
-	f.Spec.Devices = append(f.Spec.Devices, laterDevice{device, text})
+// Add adds a device's fields.
+func (f *LaterFields) Add(d *LaterDevice) {
+	f.Spec.Devices = append(f.Spec.Devices, *d)
 }
 
 // Keep notes the fields in the slice that they were read with; without any, it notes that there are none.
 func (f *LaterFields) Keep(s *resourcev1.ResourceSlice) error {
+	f.keepGroups(s)
 	delete(s.Annotations, DevicesNodeAllocatable)
 	byDevice := map[string]json.RawMessage{}
 	for i := range f.Spec.Devices {

@@ -43,7 +43,7 @@ func TestAnswersThatAreRememberedAreKueuesOwn(t *testing.T) {
 				}
 				for _, promised := range want.Decision.PodSets {
 					devices = devices.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Name: w.Workload.Name, Workload: w.Workload.UID},
-						Claims(promised, w.Request.podSet(promised.Name).Requests))
+						Claims(promised, w.Request.podSet(promised.Name)))
 				}
 				one.Take(*got.Offer)
 				other.Take(*want.Offer)

@@ -145,7 +145,7 @@ func turnsOf(t testing.TB, m *market, p *flavors.Policy, asks []func(*market, *f
 		}
 		for _, promised := range c.Decision.PodSets {
 			devices = devices.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true, Name: w.Workload.Name, Workload: w.Workload.UID},
-				Claims(promised, w.Request.podSet(promised.Name).Requests))
+				Claims(promised, w.Request.podSet(promised.Name)))
 		}
 		book.Take(*c.Offer)
 	}
@@ -155,7 +155,7 @@ func turnsOf(t testing.TB, m *market, p *flavors.Policy, asks []func(*market, *f
 func devicesOf(podSets []v1alpha1.PlacementPodSet) []ledger.DeviceID {
 	var out []ledger.DeviceID
 	for _, ps := range podSets {
-		for _, c := range Claims(ps, nil) {
+		for _, c := range Claims(ps, &PodSet{}) {
 			out = append(out, c.Devices...)
 		}
 	}

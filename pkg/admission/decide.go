@@ -218,15 +218,16 @@ func rankOf(s v1alpha1.Standing) int {
 	return len(s)
 }
 
-// Claims returns what a promise takes of each node, for Snapshot.With.
-func Claims(p v1alpha1.PlacementPodSet, requests ledger.Amounts) []ledger.PodSetClaim {
+// Claims returns what a promise to a podset takes of each node, for Snapshot.With.
+func Claims(p v1alpha1.PlacementPodSet, ps *PodSet) []ledger.PodSetClaim {
 	claims := make([]ledger.PodSetClaim, 0, len(p.Nodes))
 	for _, n := range p.Nodes {
-		c := ledger.PodSetClaim{Node: n.Name, Slots: n.Slots, Requests: requests}
+		c := ledger.PodSetClaim{Node: n.Name, Slots: n.Slots, Requests: ps.Requests}
 		for _, req := range n.Requests {
+			references := ps.referencesTo(req.Claim)
 			for _, id := range req.Devices {
 				if dev, err := ledger.ParseDeviceID(id); err == nil {
-					c.Devices = append(c.Devices, dev)
+					c.Devices, c.Referring = append(c.Devices, dev), append(c.Referring, references)
 				}
 			}
 		}

@@ -90,9 +90,18 @@ func (n *nodeFit) cost(s *resourcev1.ResourceSlice, d *resourcev1.Device) int64 
 		return 0
 	}
 	if dev := n.node.Device(ledger.DeviceID{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d.Name}); dev != nil {
-		return mapsTo(dev, 1)[n.short]
+		return mapsTo(dev, n.references())[n.short]
 	}
 	return math.MaxInt64
+}
+
+// references is how often containers of a pod refer to any of its claims, at the most.
+func (n *nodeFit) references() int {
+	most := 0
+	for i := range n.wants {
+		most = max(most, n.wants[i].references)
+	}
+	return most
 }
 
 // maxShort is for how many resources that are short the devices that take least of them are looked for.

@@ -148,11 +148,22 @@ func TestPredictPools(t *testing.T) {
 			o.Claim = &ledger.Claim{Namespace: "elsewhere", Name: "other", Allocated: []ledger.DeviceID{{Driver: driver, Pool: pool, Device: device}}}
 		})
 	}
+	// unread is a pool of two slices, one of which cannot be read in full, and so is not looked at.
+	unread := func(w *world) *world {
+		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "unread", UID: "unread"}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: ptr.To("n"), Pool: resourcev1.ResourcePool{Name: "x", Generation: 1, ResourceSliceCount: 2}, Devices: []resourcev1.Device{{Name: "gpu-y"}},
+		}}
+		return more(w, "x", "x", incomplete).see(ledger.KindSlice, s.UID, func(o *ledger.Observation) {
+			o.Slice, o.Unread = s, "device gpu-y has compatibilityGroups"
+		})
+	}
 	devices, unsupported := v1alpha1.ReasonNotEnoughDevices, v1alpha1.ReasonClaimUnsupported
 	two := func() *world { return alone("h100:1").node("m", "h100:1", nil) }
 	predictions(t, map[string]prediction{
 		"an incomplete pool is passed over":                        {world: more(alone("h100:1").held("n", false, false, 0), "x", "x", incomplete), pod: one(), no: devices},
 		"an incomplete pool fails who wants all devices":           {world: more(alone("h100:1"), "x", "x", incomplete), pod: all(), no: unsupported, says: "currently being updated", quirk: "all nodes"},
+		"a pool that cannot be read in full lends nothing":         {world: unread(alone("h100:1").held("n", false, false, 0)), pod: one(), no: devices},
+		"a pool that cannot be read in full fails who wants all":   {world: unread(alone("h100:1")), pod: all(), no: unsupported, says: "currently being updated", quirk: "all nodes"},
 		"a newer generation goes before":                           {world: more(alone("h100:1"), "x", "n", newer), pod: one(), given: map[string]string{"a": "gpu-x"}},
 		"a newer generation that is incomplete lends nothing":      {world: more(alone("h100:1"), "x", "n", func(s *resourcev1.ResourceSliceSpec) { newer(s); incomplete(s) }), pod: one(), no: devices},
 		"a pool of all nodes":                                      {world: more(alone("h100:1").held("n", false, false, 0), "x", "x", shared), pod: one(), given: map[string]string{"a": "gpu-x"}},

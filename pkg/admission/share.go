@@ -106,9 +106,9 @@ func (s *sharing) group() {
 		}
 		s.groups[g] = append(s.groups[g], dev)
 	}
-	if short := s.parts[0].fit.short; short != "" {
+	if short, most := s.parts[0].fit.short, s.parts[0].fit.references(); short != "" {
 		for _, g := range s.groups {
-			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x, 1)[short], mapsTo(y, 1)[short]) })
+			slices.SortStableFunc(g, func(x, y *ledger.Device) int { return cmp.Compare(mapsTo(x, most)[short], mapsTo(y, most)[short]) })
 		}
 	}
 }

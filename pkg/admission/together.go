@@ -84,7 +84,7 @@ func (d *Decider) short(ctx context.Context, s *ledger.Snapshot, r *Request, dec
 			dec.Reason, dec.Message = beside.Reason, fmt.Sprintf("podset %s beside those before it: %s", ps.Name, beside.Message)
 			return
 		}
-		working = working.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true}, Claims(v1alpha1.PlacementPodSet{Nodes: fit[0].nodes}, ps.Requests))
+		working = working.With(ledger.Holder{Kind: ledger.HolderPlacement, Managed: true}, Claims(v1alpha1.PlacementPodSet{Nodes: fit[0].nodes}, ps))
 	}
 	dec.Reason, dec.Message = v1alpha1.ReasonGangShort, "each podset has a place alone, they have none beside each other"
 }

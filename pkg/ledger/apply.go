@@ -127,7 +127,7 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 	if old == nil && o.Slice == nil {
 		return false
 	}
-	if old != nil && o.Slice != nil && apiequality.Semantic.DeepEqual(old.Spec, o.Slice.Spec) && reflect.DeepEqual(old.published, o.Mappings) {
+	if old != nil && o.Slice != nil && apiequality.Semantic.DeepEqual(old.Spec, o.Slice.Spec) && reflect.DeepEqual(old.published, o.Mappings) && old.unread == o.Unread {
 		old.ResourceSlice = o.Slice
 		return false
 	}
@@ -146,14 +146,14 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		b.touchSlice(old)
 	}
 	if o.Slice != nil {
-		s := newSlice(o.Slice, o.Mappings)
+		s := newSlice(o.Slice, o.Mappings, o.Unread)
 		b.slices[uid] = s
 		link(b.slicesOn, s.home(), uid)
 		link(b.slicesOf, s.pool(), uid)
 		if s.wide() {
 			b.wide[uid] = struct{}{}
 		}
-		if s.unread {
+		if s.unreadable {
 			b.unread[uid] = stopping{s, since}
 			b.touchUnread(s)
 		}

@@ -76,7 +76,12 @@ type Holder struct {
 	// node, whose requests hold what the device maps to.
 	at    string
 	bound bool
+	// referring is how often the containers of its pod refer to its claim; 0 where that is not known.
+	referring int
 }
+
+// times is how often the containers of its pod count as referring to its claim: once where that is not known.
+func (h *Holder) times() int { return max(1, h.referring) }
 
 // freeingGrace is how long past its pod's deletionTimestamp a holder that is freeing is waited for.
 const freeingGrace = 60 * time.Second

@@ -182,11 +182,17 @@ func impossibleRange(p *resourcev1.CapacityRequestPolicy, value resource.Quantit
 		return ""
 	case r.Step.Sign() <= 0:
 		return fmt.Sprintf("has a request policy in steps of %s", r.Step.String())
+	case !whole(r.Step) || !whole(r.Min) || r.Max != nil && !whole(r.Max):
+		// 1.36 counts in whole units, 1.37 in thousandths by its feature gate DRAFractionalCapacityRange, which is on by default.
+		return fmt.Sprintf("has a request policy in steps of %s from %s, which releases of kube-scheduler round differently", r.Step.String(), r.Min.String())
 	case !onStep(p.Default, r) || r.Max != nil && !onStep(r.Max, r):
 		return fmt.Sprintf("has a request policy whose default or maximum is no whole number of steps of %s from %s", r.Step.String(), r.Min.String())
 	}
 	return ""
 }
+
+// whole says that a quantity is a whole number.
+func whole(q *resource.Quantity) bool { return q.CmpInt64(q.Value()) == 0 }
 
 // onStep rounds as kube-scheduler does.
 func onStep(q *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange) bool {

@@ -104,6 +104,40 @@ func TestAPoolThatCannotBeLendsNothingAndSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAPoolThatCannotBeReadInFullLendsNothing(t *testing.T) {
+	const says = "device gpu-0-0 has compatibilityGroups in counter set card"
+	sees := seePool(func(devices, _ *resourcev1.ResourceSliceSpec) {
+		devices.Devices[0].ConsumesCounters = draws("card", "memory", "10Gi")
+	})
+	b := bookOf(sees...)
+	if n := b.Snapshot().Node("a"); n.Pools[0].State != PoolFresh || len(n.Devices) != 2 || len(n.Pools[0].Every) != 2 {
+		t.Fatalf("pools %+v and %d devices, want a fresh pool of two slices and two devices", n.Pools, len(n.Devices))
+	}
+	digest := b.Snapshot().Digest()
+	unread := sees[1]
+	unread.Ref.ResourceVersion, unread.Unread = 2, says // its typed form is the same
+	b.Apply(unread)
+	n := b.Snapshot().Node("a")
+	if p := &n.Pools[0]; p.State != PoolImpossible || p.Problem != says || len(n.Devices) != 0 {
+		t.Errorf("pool %s, %q, with %d devices lent; want it Impossible for %q", p.State, p.Problem, len(n.Devices), says)
+	}
+	if every := n.Pools[0].Every; len(every) != 1 || len(every[0].Spec.SharedCounters) != 1 {
+		t.Errorf("kube-scheduler is taken to look at %d slices, want that of the counters alone", len(every))
+	}
+	if flags := n.Flags(); len(flags) != 1 || flags[0].Reason != FlagImpossible || !strings.Contains(flags[0].Message, says) {
+		t.Errorf("flags %+v, want one: %s", flags, says)
+	}
+	if b.Snapshot().Digest() == digest {
+		t.Error("the digest is that of a pool which lends")
+	}
+	read := sees[1]
+	read.Ref.ResourceVersion = 3
+	b.Apply(read)
+	if n := b.Snapshot().Node("a"); n.Pools[0].State != PoolFresh || len(n.Devices) != 2 || b.Snapshot().Digest() != digest {
+		t.Errorf("pool %s with %d devices after it can be read again", n.Pools[0].State, len(n.Devices))
+	}
+}
+
 func policy(change func(*resourcev1.CapacityRequestPolicy)) func(*resourcev1.Device) {
 	return func(d *resourcev1.Device) {
 		p := &resourcev1.CapacityRequestPolicy{Default: ptr.To(q("10")), ValidRange: &resourcev1.CapacityRequestPolicyRange{
@@ -174,6 +208,13 @@ func TestADeviceThatCannotBeIsKeptOutAlone(t *testing.T) {
 		"a step of nothing":           {policy(func(p *resourcev1.CapacityRequestPolicy) { p.ValidRange.Step = ptr.To(q("0")) }), "in steps of 0"},
 		"a step backwards":            {policy(func(p *resourcev1.CapacityRequestPolicy) { p.ValidRange.Step = ptr.To(q("-10")) }), "in steps of -10"},
 		"a default between steps":     {policy(func(p *resourcev1.CapacityRequestPolicy) { p.Default = ptr.To(q("15")) }), "no whole number of steps"},
+		"steps of fractions": {policy(func(p *resourcev1.CapacityRequestPolicy) { p.ValidRange.Step = ptr.To(q("2500m")) }),
+			"request policy in steps of 2500m from 10, which releases of kube-scheduler round differently"},
+		"steps from a fraction": {policy(func(p *resourcev1.CapacityRequestPolicy) { p.ValidRange.Min = ptr.To(q("500m")) }), "from 500m, which releases"},
+		"steps to a fraction":   {policy(func(p *resourcev1.CapacityRequestPolicy) { p.ValidRange.Max = ptr.To(q("79500m")) }), "round differently"},
+		"a fraction without steps": {policy(func(p *resourcev1.CapacityRequestPolicy) {
+			p.ValidRange.Step, p.ValidRange.Min = nil, ptr.To(q("500m"))
+		}), ""},
 		"values":                      {policy(func(p *resourcev1.CapacityRequestPolicy) { values(p, "10", "20") }), ""},
 		"a value above it all":        {policy(func(p *resourcev1.CapacityRequestPolicy) { values(p, "10", "200") }), "value 200, above its own of 100"},
 		"a value below zero":          {policy(func(p *resourcev1.CapacityRequestPolicy) { values(p, "-10", "10") }), "value -10"},

@@ -55,7 +55,7 @@ func (b *Book) countMapped(n *Node, lists ...[]Device) {
 				continue
 			}
 			h := &d.Holders[j]
-			a := d.Maps(h.Consumed, 1)
+			a := d.Maps(h.Consumed, h.times())
 			if now != nil {
 				a = a.beyond(now.countedFor(h, n.Name))
 			}
@@ -68,7 +68,7 @@ func (b *Book) countMapped(n *Node, lists ...[]Device) {
 func (d *Device) countedFor(h *Holder, node string) Amounts {
 	for i := range d.Holders {
 		if x := &d.Holders[i]; compareHolders(*x, *h) == 0 && d.takes(i, node) {
-			return d.Maps(x.Consumed, 1)
+			return d.Maps(x.Consumed, x.times())
 		}
 	}
 	return nil
@@ -143,7 +143,7 @@ func (b *Book) countUnmapped(n *Node, d *Device) {
 		if h.Share == "" {
 			consumed = DefaultConsumption(u.was.Spec)
 		}
-		n.takeRemembered(u.was.Maps(consumed, 1), h)
+		n.takeRemembered(u.was.Maps(consumed, h.times()), h)
 	}
 }
 
@@ -188,7 +188,7 @@ func (b *Book) promisedOf(id pool) map[types.UID]struct{} {
 
 // takeMapped takes from n, so often, what a device maps to for a holder.
 func (n *Node) takeMapped(d *Device, h *Holder, count int64) {
-	if a := d.Maps(h.Consumed, 1); len(a) > 0 {
+	if a := d.Maps(h.Consumed, h.times()); len(a) > 0 {
 		n.use(Use{Workload: h.Workload, Requests: a, Times: count, Freeing: h.Freeing, Until: h.Until, mapped: true}, h.Managed)
 		n.Mapped.Add(a, count)
 	}

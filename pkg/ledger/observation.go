@@ -58,6 +58,9 @@ type Observation struct {
 	RuntimeClass *nodev1.RuntimeClass
 	// Mappings are, by device, those of Slice that only the types of 1.37 hold; nil for none.
 	Mappings map[string]Mappings
+	// Unread says what of Slice the types here cannot hold and kube-scheduler goes by: nothing of its pool is lent. Empty for
+	// nothing.
+	Unread string
 
 	// allocatable is Node's, worked out when the book takes it.
 	allocatable Amounts
@@ -167,4 +170,7 @@ type Workload struct {
 	// Templates are what the pods are made of, by podset, so that what is added when they are created counts as well; nil where
 	// nothing is.
 	Templates map[string]Template
+	// Referring says how often the containers of a podset's pods refer to a claim, by podset and the claim's name in them. Those
+	// that are referred to once or not at all are left out; nil for none.
+	Referring map[string]map[string]int
 }

@@ -17,14 +17,16 @@ type slice struct {
 	// observation told.
 	mappings  map[string]*Mappings
 	published map[string]Mappings
+	// unread is what the observation told that cannot be counted with; empty for nothing.
+	unread string
 	// reach says which nodes may use it; each says so for each of its devices, and is nil where they are all the same.
 	reach reach
 	each  []reach
 	// problem says why the whole slice cannot be, problems why devices of it cannot, by their places; empty for none.
 	problem  string
 	problems map[int]string
-	// unread says that a node selector of it cannot be read.
-	unread bool
+	// unreadable says that a node selector of it cannot be read.
+	unreadable bool
 }
 
 // reach is the nodes that a slice or a device is for. The zero value is none.
@@ -34,9 +36,10 @@ type reach struct {
 	selector *nodeaffinity.NodeSelector
 }
 
-// newSlice reads a slice. published are the mappings that its typed form cannot hold, by device.
-func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice {
-	x := &slice{ResourceSlice: s, published: published, reach: reachOf(s.Spec.NodeName, s.Spec.AllNodes, s.Spec.NodeSelector)}
+// newSlice reads a slice. published are the mappings that its typed form cannot hold, by device, and unread is what nobody reads
+// of it; empty for nothing.
+func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings, unread string) *slice {
+	x := &slice{ResourceSlice: s, published: published, unread: unread, reach: reachOf(s.Spec.NodeName, s.Spec.AllNodes, s.Spec.NodeSelector)}
 	if each := s.Spec.PerDeviceNodeSelection; each != nil && *each {
 		x.each = make([]reach, len(s.Spec.Devices))
 		for i := range s.Spec.Devices {
@@ -44,7 +47,7 @@ func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings) *slice
 			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
 		}
 	}
-	x.problem, x.unread = impossibleSlice(s), unreadOf(s)
+	x.problem, x.unreadable = cmp.Or(impossibleSlice(s), unread), unreadOf(s)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		if why := impossibleDevice(d, s); why != "" {
@@ -216,7 +219,7 @@ func (b *Book) newest(id pool, n *corev1.Node) *Pool {
 	p.check(every, n)
 	// The pools of one driver that have one name on many nodes are small each, and must not be listed on all of them.
 	for _, s := range every {
-		if p.Wide || p.State != PoolFresh || s.concerns(n) {
+		if s.unread == "" && (p.Wide || p.State != PoolFresh || s.concerns(n)) {
 			p.Every = append(p.Every, s.ResourceSlice)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
 		n.use(Use{Requests: ps.Requests, Times: -int64(ps.Slots), Placement: holder}, true)
-	}, func(n *Node, d *Device, at string) {
+	}, func(n *Node, d *Device, at string, _ int) {
 		i := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UID == holder && (h.at == at || h.at == "") })
 		if i < 0 {
 			return

@@ -59,9 +59,9 @@ func (s *Snapshot) DeviceClass(name string) *resourcev1.DeviceClass { return s.c
 func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 	return s.edited(podSets, func(n *Node, ps *PodSetClaim) {
 		n.use(Use{Workload: holder.Workload, Requests: ps.Requests, Times: int64(ps.Slots), Placement: holder.UID}, holder.Managed)
-	}, func(n *Node, d *Device, at string) {
+	}, func(n *Node, d *Device, at string, referring int) {
 		h := holder
-		h.at = at
+		h.at, h.referring = at, referring
 		if d.Multiple() {
 			h.Consumed = DefaultConsumption(d.Spec)
 		}
@@ -74,7 +74,7 @@ func (s *Snapshot) With(holder Holder, podSets []PodSetClaim) *Snapshot {
 
 // edited returns a snapshot with nodes of its own where podsets have slots, each changed by room and each of their devices
 // by lent, which is told for whose pods; devices that other nodes may use as well are changed there too. s is unchanged.
-func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string)) *Snapshot {
+func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim), lent func(n *Node, d *Device, at string, referring int)) *Snapshot {
 	nodes := s.nodes.edit()
 	fresh := map[string]bool{}
 	own := func(at int) *Node {
@@ -95,9 +95,9 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		n := own(at)
 		room(n, ps)
 		wide := false
-		for _, id := range ps.Devices {
+		for k, id := range ps.Devices {
 			if d := n.device(id); d != nil {
-				lent(n, d, ps.Node)
+				lent(n, d, ps.Node, ps.referring(k))
 				wide = wide || d.Wide
 			} else {
 				wide = true // it may be one of another node
@@ -110,9 +110,9 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		for j := range nodes.len {
 			if other := nodes.at(j); other.Name != ps.Node && slices.ContainsFunc(ps.Devices, func(id DeviceID) bool { return other.device(id) != nil }) {
 				other = own(j)
-				for _, id := range ps.Devices {
+				for k, id := range ps.Devices {
 					if d := other.device(id); d != nil {
-						lent(other, d, ps.Node)
+						lent(other, d, ps.Node, ps.referring(k))
 					}
 				}
 				other.cover()
@@ -120,6 +120,14 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 		}
 	}
 	return s.of(nodes)
+}
+
+// referring is how often the containers of a pod refer to the claim that the k-th device is for.
+func (ps *PodSetClaim) referring(k int) int {
+	if k < len(ps.Referring) {
+		return ps.Referring[k]
+	}
+	return 1
 }
 
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
@@ -252,6 +260,8 @@ type PodSetClaim struct {
 	Slots    int32
 	Requests Amounts
 	Devices  []DeviceID
+	// Referring says of each of Devices how often the containers of its pod refer to its claim; nil for once.
+	Referring []int
 }
 
 // Node is the accounts of one node. It is read-only.
@@ -420,7 +430,8 @@ type Pool struct {
 	// Slices holds the slices of the generation that concern the node, sorted by name: those with devices for it, and those
 	// with the pool's counters.
 	Slices []*resourcev1.ResourceSlice
-	// Every holds all slices of the pool, of every generation and node, sorted by name.
+	// Every holds all slices of the pool that kube-scheduler looks at, of every generation and node, sorted by name. By default it
+	// does not look at those that cannot be read in full.
 	Every []*resourcev1.ResourceSlice
 	// Unlike are devices of it by whose names another node lists, in the same pool, some that take otherwise of their node's own
 	// resources; nil for none.

@@ -38,7 +38,7 @@ func unread(what string, selector *corev1.NodeSelector) string {
 // stops returns why kube-scheduler fails at a slice for a node, or "". It does not look at the selectors of a slice with counters, and
 // looks at those of devices up to the first that is for the node.
 func (s *slice) stops(n *corev1.Node) string {
-	if !s.unread || s.counts() || s.reach.node != "" || s.reach.all {
+	if !s.unreadable || s.counts() || s.reach.node != "" || s.reach.all {
 		return ""
 	}
 	if s.Spec.NodeSelector != nil {
@@ -80,7 +80,7 @@ func (b *Book) stopped(n *corev1.Node) *Stopped {
 
 // touchUnread marks all nodes for a slice that may stop kube-scheduler on them.
 func (b *Book) touchUnread(s *slice) {
-	if !s.unread {
+	if !s.unreadable {
 		return
 	}
 	for _, o := range b.nodes {

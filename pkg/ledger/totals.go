@@ -98,7 +98,7 @@ func (n *Node) Zones() []Zone {
 		whole := d.Maps(d.capacity(), 1)
 		taken := Amounts{}
 		for j := range d.Holders {
-			taken.Add(d.Maps(d.Holders[j].Consumed, 1), 1)
+			taken.Add(d.Maps(d.Holders[j].Consumed, d.Holders[j].times()), 1)
 		}
 		z.Allocatable.Add(whole, 1)
 		none.Allocatable.Add(whole, -1)

@@ -255,13 +255,13 @@ func (b *Book) countRequests(n *Node) map[DeviceID][]Holder {
 					if pools == nil {
 						pools = poolsOf(n)
 					}
-					promise(promised, holder, pn.Requests, pools)
+					promise(promised, holder, pn.Requests, w.Referring[ps.Name], pools)
 					counted = append(counted, b.countedElsewhere(holder, ps.Name, pn.Requests, pools)...)
 					continue
 				}
 				open := max(0, pn.Slots-taken[slotKey{p.Spec.Key.WorkloadUID, ps.Name}])
 				n.use(Use{Workload: holder.Workload, Requests: b.asks(p.Spec.Key.WorkloadUID, ps.Name), Times: int64(open), Placement: uid}, true)
-				promise(promised, holder, pn.Requests, nil)
+				promise(promised, holder, pn.Requests, w.Referring[ps.Name], nil)
 				for _, c := range countedOf(holder, pn.Requests) {
 					for _, devices := range given[slotKey{p.Spec.Key.WorkloadUID, ps.Name}] {
 						if len(devices) == 0 {
@@ -335,9 +335,10 @@ func poolsOf(n *Node) map[pool]struct{} {
 }
 
 // promise records the devices of one node of a Placement, those of some pools alone if any are given. An id that does not
-// parse names no device.
-func promise(promised map[DeviceID][]Holder, holder Holder, requests []v1alpha1.PlacementRequest, of map[pool]struct{}) {
+// parse names no device. referring is how often containers refer to the claims, by their names.
+func promise(promised map[DeviceID][]Holder, holder Holder, requests []v1alpha1.PlacementRequest, referring map[string]int, of map[pool]struct{}) {
 	for _, r := range requests {
+		holder.referring = referring[r.Claim]
 		if r.Claim == v1alpha1.ExtendedResourcesClaim {
 			continue // by number
 		}
@@ -407,7 +408,7 @@ func (b *Book) serves(h *Holder, c *Claim) {
 		freeing, until := b.freeing(p, w)
 		if found == 0 {
 			h.Workload, h.Freeing, h.Until = w, freeing, until
-			h.at, h.bound = b.nodeOf(p), p.Node != ""
+			h.at, h.bound, h.referring = b.nodeOf(p), p.Node != "", b.referring(p, w, c)
 		} else {
 			if w != h.Workload {
 				h.Workload = ""
@@ -415,6 +416,7 @@ func (b *Book) serves(h *Holder, c *Claim) {
 			h.Freeing = h.Freeing && freeing
 			h.Until = later(h.Until, until)
 			h.bound = h.bound && p.Node != ""
+			h.referring = max(h.referring, b.referring(p, w, c))
 		}
 		managed = managed && w != ""
 		found++
@@ -426,6 +428,21 @@ func (b *Book) serves(h *Holder, c *Claim) {
 		h.Until = time.Time{}
 	}
 	h.Managed = found > 0 && managed || c.Promised != nil
+}
+
+// referring is how often a pod's containers refer to a claim. Before its status names the claim that was made for it, it is how
+// often they do to any at the most.
+func (b *Book) referring(p *Pod, workload types.UID, c *Claim) int {
+	if i := slices.Index(p.Claims, c.Name); i >= 0 && i < len(p.Referring) {
+		return p.Referring[i]
+	}
+	most := 0
+	if w := b.workloads[workload]; w != nil {
+		for _, times := range w.Referring[p.PodSet] {
+			most = max(most, times)
+		}
+	}
+	return most
 }
 
 // later returns the later of two times; zero, which is for ever, is later than any.

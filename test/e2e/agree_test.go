@@ -224,7 +224,7 @@ var _ = Describe("The lab and simulate", Ordered, ContinueOnFailure, func() {
 	stagings := map[string]*staging{}
 
 	BeforeAll(func(ctx context.Context) {
-		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Manager: true})
+		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Release: release(), Manager: true})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(l.Stop)
 		c = &cluster{Lab: l, Client: clientFor(l.Admin())}

@@ -49,7 +49,7 @@ func startCluster(ctx context.Context) *cluster {
 	GinkgoHelper()
 	c := takeOver(ctx)
 	if c == nil {
-		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Manager: true, Plimsoll: true})
+		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Release: release(), Manager: true, Plimsoll: true})
 		Expect(err).NotTo(HaveOccurred())
 		c = &cluster{Lab: l, Client: clientFor(l.Admin())}
 		left = &estate{cluster: c, spoilt: true}

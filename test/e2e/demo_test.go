@@ -22,7 +22,7 @@ func runDemo(t *testing.T, root string, args ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "lab"), append([]string{"demo"}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "lab"), append([]string{"demo", "--release", string(release())}, args...)...)
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute

@@ -114,7 +114,7 @@ var _ = Describe("A decision that is changed in one place", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		manager = filepath.Join(GinkgoT().TempDir(), lab.Manager)
 		Expect(os.Symlink(filepath.Join(root, "bin", lab.Manager), manager)).To(Succeed())
-		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Manager: true, ManagerBinary: manager})
+		l, err := lab.Start(ctx, lab.Options{Out: GinkgoWriter, Release: release(), Manager: true, ManagerBinary: manager})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(l.Stop)
 		Expect(l.Apply(ctx, "../../examples/queues", "../../examples/cluster")).To(Succeed())

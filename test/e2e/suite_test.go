@@ -21,6 +21,11 @@ const (
 	often = 100 * time.Millisecond
 )
 
+// released, as an environment variable, is the release of Kubernetes that labs run: `make next-release`.
+const released = "PLIMSOLL_RELEASE"
+
+func release() lab.Release { return lab.Release(os.Getenv(released)) }
+
 func TestEndToEnd(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(soon)
@@ -32,12 +37,12 @@ func TestEndToEnd(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(build(ctx, "")).To(Succeed())
-}, NodeTimeout(40*time.Minute))
+}, NodeTimeout(2*time.Hour))
 
 // build builds the lab of a repository, unless who runs these tests has just done that for all parts of them.
 func build(ctx context.Context, root string) error {
 	if os.Getenv("PLIMSOLL_LAB_BUILT") == "yes" {
 		return nil
 	}
-	return lab.Build(ctx, root, os.Stderr)
+	return lab.BuildRelease(ctx, root, release(), os.Stderr)
 }

@@ -32,13 +32,20 @@ type component struct {
 	module   string   // folder of the module, relative to the repository
 	packages []string // what to build
 	binaries []string // what comes out, in bin/
+	folder   string   // of bin/, where it comes out; bin/ itself when empty
 	flags    []string
 	// render makes the file rendered in bin/ from the module's sources; may be nil.
 	render   func(ctx context.Context, module, file string) error
 	rendered string
 }
 
-const kubernetesVersion = "v1.36.3"
+// kubernetesFlags have binaries say which release they are. Built from a module they would call themselves v0.0.0, and clients
+// look at the server's version.
+func kubernetesFlags(major, minor, patch string) []string {
+	const version = " -X k8s.io/component-base/version."
+	return []string{"-trimpath", "-ldflags", "-s -w" +
+		version + "gitVersion=v" + major + "." + minor + "." + patch + version + "gitMajor=" + major + version + "gitMinor=" + minor}
+}
 
 // pinned components change only with their module files, so that a stamp tells whether they are up to date.
 var pinned = []component{
@@ -58,11 +65,7 @@ var pinned = []component{
 			"k8s.io/kubernetes/cmd/kubectl",
 		},
 		binaries: []string{"kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl"},
-		// Built from a module the binaries would call themselves v0.0.0, and clients look at the server's version.
-		flags: []string{"-trimpath", "-ldflags", "-s -w" +
-			" -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion +
-			" -X k8s.io/component-base/version.gitMajor=1" +
-			" -X k8s.io/component-base/version.gitMinor=36"},
+		flags:    kubernetesFlags("1", "36", "3"),
 	},
 	{
 		name:     "kueue",
@@ -78,6 +81,21 @@ var pinned = []component{
 		packages: []string{"sigs.k8s.io/kwok/cmd/kwok"},
 		binaries: []string{"kwok"},
 	},
+}
+
+// nextKubernetes is the control plane of the release after the one that Plimsoll is built for. It is pinned as well, and built
+// only where it is asked for.
+var nextKubernetes = component{
+	name:   "kubernetes-next",
+	module: "test/lab/components/kubernetes-next",
+	packages: []string{
+		"k8s.io/kubernetes/cmd/kube-apiserver",
+		"k8s.io/kubernetes/cmd/kube-scheduler",
+		"k8s.io/kubernetes/cmd/kube-controller-manager",
+	},
+	binaries: []string{"kube-apiserver", "kube-scheduler", "kube-controller-manager"},
+	folder:   "next",
+	flags:    kubernetesFlags("1", "37", "2"),
 }
 
 // own components follow this repository's code, so go's build cache decides.
@@ -96,6 +114,11 @@ var own = []component{
 // empty), and says on out what it does. Components from other projects are built only when missing or when their pinned
 // version changed: cold, that takes over ten minutes on two cores. Builds wait for each other, across processes.
 func Build(ctx context.Context, root string, out io.Writer) error {
+	return BuildRelease(ctx, root, "", out)
+}
+
+// BuildRelease is Build, and puts the control plane of a release there too. Cold, that of Next takes as long again.
+func BuildRelease(ctx context.Context, root string, release Release, out io.Writer) error {
 	if out == nil {
 		out = io.Discard
 	}
@@ -116,8 +139,12 @@ func Build(ctx context.Context, root string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	wanted, err := release.pinned()
+	if err != nil {
+		return err
+	}
 	cold := false
-	for _, c := range pinned {
+	for _, c := range wanted {
 		stamp, err := c.stamp(root, toolchain)
 		if err != nil {
 			return fmt.Errorf("stamp %s: %w", c.name, err)
@@ -130,7 +157,7 @@ func Build(ctx context.Context, root string, out io.Writer) error {
 			fmt.Fprintln(out, "Building the control plane from source; from nothing this takes over ten minutes.")
 			cold = true
 		}
-		if err := c.build(ctx, root, filepath.Join(root, "bin"), out); err != nil {
+		if err := c.build(ctx, root, filepath.Join(root, "bin", c.folder), out); err != nil {
 			return err
 		}
 		if err := os.WriteFile(c.stampFile(root), []byte(stamp), 0o644); err != nil {
@@ -276,7 +303,7 @@ func (c component) upToDate(root, stamp string) bool {
 		files = append(files, c.rendered)
 	}
 	for _, file := range files {
-		if _, err := os.Stat(filepath.Join(root, "bin", file)); err != nil {
+		if _, err := os.Stat(filepath.Join(root, "bin", c.folder, file)); err != nil {
 			return false
 		}
 	}

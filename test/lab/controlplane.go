@@ -3,10 +3,6 @@ package lab
 import (
 	_ "embed"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
 )
 
 //go:embed files/stages.yaml
@@ -14,28 +10,6 @@ var kwokStages []byte
 
 //go:embed files/audit-policy.yaml
 var auditPolicy []byte
-
-// featureGates are the device features that Plimsoll reads, for every Kubernetes component. In 1.36 the ones for node
-// allocatable resources, taint rules and list attributes are off by default; the others are named so that a change of
-// default shows.
-var featureGates = map[string]bool{
-	"DRANodeAllocatableResources": true,
-	"DRADeviceTaintRules":         true,
-	"DRADeviceTaints":             true,
-	"DRAPartitionableDevices":     true,
-	"DRAConsumableCapacity":       true,
-	"DRAExtendedResource":         true,
-	"DRAPrioritizedList":          true,
-	"DRAListTypeAttributes":       true,
-}
-
-func formatGates(gates map[string]bool) string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		list = append(list, name+"="+strconv.FormatBool(gates[name]))
-	}
-	return strings.Join(list, ",")
-}
 
 // processes says how each component is run.
 func (l *Lab) processes() map[string]process {
@@ -73,7 +47,7 @@ func (l *Lab) etcdProcess() process {
 func (l *Lab) apiServerProcess() process {
 	port := l.endpoints.apiServer
 	return process{
-		args: append(l.servingFlags(port),
+		args: append(l.servingFlags(APIServer, port),
 			"--etcd-servers="+httpURL(l.endpoints.etcd, ""),
 			"--advertise-address=127.0.0.1",
 			"--endpoint-reconciler-type=none",
@@ -108,7 +82,7 @@ func (l *Lab) apiServerProcess() process {
 func (l *Lab) controllerManagerProcess() process {
 	port := l.endpoints.controllerManager
 	return process{
-		args: append(append(l.servingFlags(port), l.clientFlags(ControllerManager)...),
+		args: append(append(l.servingFlags(ControllerManager, port), l.clientFlags(ControllerManager)...),
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file="+l.state.pki("token.key"),
 			"--root-ca-file="+l.state.pki("ca.crt"),
@@ -126,7 +100,7 @@ func (l *Lab) controllerManagerProcess() process {
 func (l *Lab) schedulerProcess() process {
 	port := l.endpoints.scheduler
 	return process{
-		args:  append(l.servingFlags(port), l.clientFlags(Scheduler)...),
+		args:  append(l.servingFlags(Scheduler, port), l.clientFlags(Scheduler)...),
 		ports: []int{port},
 		ready: httpsURL(port, "/healthz"),
 		tier:  tierClient,
@@ -152,13 +126,13 @@ func (l *Lab) kwokProcess() process {
 }
 
 // servingFlags are common to the components of Kubernetes: where they listen, with which certificate, and the gates.
-func (l *Lab) servingFlags(port int) []string {
+func (l *Lab) servingFlags(component string, port int) []string {
 	return []string{
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + l.state.pki("serving.crt"),
 		"--tls-private-key-file=" + l.state.pki("serving.key"),
-		"--feature-gates=" + formatGates(featureGates),
+		"--feature-gates=" + formatGates(l.options.Release.gates(component)),
 	}
 }
 

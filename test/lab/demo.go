@@ -45,6 +45,8 @@ type DemoOptions struct {
 	// Limit bounds the wait for the Jobs. Zero means one minute.
 	Limit time.Duration
 	Out   io.Writer
+	// Release is that of Options.
+	Release Release
 }
 
 // Demo brings a lab up, submits the Jobs of a folder, waits until each has come to what is expected of it, or to its end,
@@ -61,7 +63,7 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 	if err := d.load(); err != nil {
 		return err
 	}
-	d.lab, err = Start(ctx, Options{Root: o.Root, StateDir: o.StateDir, Out: o.Out, Manager: true})
+	d.lab, err = Start(ctx, Options{Root: o.Root, StateDir: o.StateDir, Out: o.Out, Release: o.Release, Manager: true})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type Options struct {
 	StateDir string
 	// Out gets the timeline of the start. Nil means nobody.
 	Out io.Writer
+	// Release is what Kubernetes to run, as BuildRelease has built it.
+	Release Release
 
 	// Plimsoll applies config/default: CRDs, RBAC, policies and webhooks. Those fail closed, so what they guard is
 	// refused until a manager runs.
@@ -179,7 +181,11 @@ func (l *Lab) checkBinaries() error {
 	}
 	for _, name := range names {
 		if _, err := os.Stat(l.binary(name)); err != nil {
-			return fmt.Errorf("%s is not built; run \"go run ./test/lab/cmd/lab build\": %w", name, err)
+			command := "go run ./test/lab/cmd/lab build"
+			if l.options.Release != Current {
+				command += " --release=" + string(l.options.Release)
+			}
+			return fmt.Errorf("%s is not built; run %q: %w", name, command, err)
 		}
 	}
 	return nil
@@ -223,7 +229,7 @@ func (l *Lab) binary(name string) string {
 	if name == Manager && l.options.ManagerBinary != "" {
 		return l.options.ManagerBinary
 	}
-	return filepath.Join(l.root, "bin", name)
+	return filepath.Join(l.root, "bin", l.options.Release.folder(name), name)
 }
 
 // Stop ends every process of the lab in bounded time, and removes the state folder if it was a temporary one. Further

@@ -52,6 +52,53 @@ func TestPinnedComponentIsRebuiltWhenItsVersionChanges(t *testing.T) {
 	}
 }
 
+func TestComponentsOfAReleaseLieApart(t *testing.T) {
+	for _, c := range []struct {
+		release Release
+		name    string
+		want    string
+	}{
+		{Current, Scheduler, "bin/kube-scheduler"},
+		{Next, Scheduler, "bin/next/kube-scheduler"},
+		{Next, APIServer, "bin/next/kube-apiserver"},
+		{Next, Etcd, "bin/etcd"},
+		{Next, Manager, "bin/plimsoll"},
+	} {
+		l := &Lab{root: ".", options: Options{Release: c.release}}
+		if got := l.binary(c.name); got != c.want {
+			t.Errorf("%s of release %q: %s, want %s", c.name, c.release, got, c.want)
+		}
+	}
+	if _, err := Release("last").pinned(); err == nil {
+		t.Error("a release that there is not is built")
+	}
+	if Next.gates(Scheduler)["DRADeviceCompatibilityGroups"] || !Next.gates(APIServer)["DRADeviceCompatibilityGroups"] || len(Current.gates(APIServer)) != len(featureGates) {
+		t.Error("a gate of the next API server alone is another's, or is lost")
+	}
+}
+
+func TestPinnedComponentIsBuiltAnewWithoutItsFolder(t *testing.T) {
+	root := t.TempDir()
+	c := component{name: "tool", module: ".", binaries: []string{"tool"}, folder: "apart"}
+	for name, want := range map[string]bool{"bin/tool": false, "bin/apart/tool": true} {
+		for _, file := range []string{name, "bin/.stamps/tool"} {
+			path := filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("stamp"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := c.upToDate(root, "stamp"); got != want {
+			t.Errorf("with %s: up to date %v, want %v", name, got, want)
+		}
+		if err := os.Remove(filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestReservedPortsDiffer(t *testing.T) {
 	var pool portPool
 	defer pool.releaseAll()

@@ -63,7 +63,7 @@ var Own = []Fault{
 		Name:     "a device of several nodes that is promised on one is not held on the others",
 		Property: "TestWorlds/NothingIsFreeTwice",
 		File:     "pkg/ledger/view.go",
-		From:     "promise(promised, holder, pn.Requests, pools)", To: "_ = pools",
+		From:     "promise(promised, holder, pn.Requests, w.Referring[ps.Name], pools)", To: "_ = pools",
 	},
 	{
 		Name:     "a slot whose pod is there is counted beside it",
@@ -76,6 +76,12 @@ var Own = []Fault{
 		Property: "TestAHandOverTakesNothingTwice",
 		File:     "pkg/ledger/mapped.go",
 		From:     "if h.at != node || h.bound {", To: "if h.at != node || h.bound || h.Kind == HolderPlacement {",
+	},
+	{
+		Name:     "what a device takes for each container counts once",
+		Property: "TestEveryContainerThatRefersToAClaimCounts",
+		File:     "pkg/ledger/mapped.go",
+		From:     "max(1, referring)", To: "min(1, max(1, referring))",
 	},
 	{
 		Name:     "what a zone's devices map to counts for the node as well",

@@ -233,7 +233,7 @@ func offerOf(wl *kueue.Workload, req *admission.Request, podSets []v1alpha1.Plac
 	for _, p := range podSets {
 		for i := range req.PodSets {
 			if req.PodSets[i].Name == p.Name {
-				offer.Claims = append(offer.Claims, admission.Claims(p, req.PodSets[i].Requests)...)
+				offer.Claims = append(offer.Claims, admission.Claims(p, &req.PodSets[i])...)
 			}
 		}
 	}

@@ -12,50 +12,68 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
-// laterField is what Kubernetes 1.37 has in the devices of ResourceSlices, and the types here do not.
-const laterField = "nodeAllocatableResources"
+// The fields that Kubernetes 1.37 has in the devices of ResourceSlices, and the types here do not.
+const (
+	laterField = "nodeAllocatableResources"
+	drawsField = "consumesCounters"
+	laterGroup = "compatibilityGroups"
+)
 
-// takeLater takes it out of an entry's fields, for keepLater, and holds it against its type.
+// takeLater takes them out of an entry's fields, for keepLater, and holds them against their types.
 func (r *reader) takeLater(e *entry) {
 	if e.is.name != "ResourceSlice" {
 		return
 	}
 	spec, _ := e.fields["spec"].(map[string]any)
 	devices, _ := spec["devices"].([]any)
-	c := r.typeCheck(e)
 	for i := range devices {
 		device, _ := devices[i].(map[string]any)
 		at, inner := fmt.Sprintf("spec.devices[%d]", i), device
 		if basic, ok := device["basic"].(map[string]any); ok { // in v1beta1
 			at, inner = at+".basic", basic
 		}
-		value, ok := inner[laterField]
-		if !ok {
-			continue
-		}
-		delete(inner, laterField)
-		at += "." + laterField
 		name, named := device["name"].(string)
-		if value == nil || !named {
-			continue
+		took := later{at: at + "." + laterField, LaterDevice: observe.LaterDevice{Name: name}}
+		took.NodeAllocatableResources = r.takeField(e, inner, laterField, took.at, reflect.TypeFor[map[corev1.ResourceName]ledger.NodeAllocatable137]())
+		draws, _ := inner[drawsField].([]any)
+		for k := range draws {
+			draw, _ := draws[k].(map[string]any)
+			set, _ := draw["counterSet"].(string)
+			text := r.takeField(e, draw, laterGroup, fmt.Sprintf("%s.%s[%d].%s", at, drawsField, k, laterGroup), reflect.TypeFor[[]string]())
+			took.ConsumesCounters = append(took.ConsumesCounters, observe.LaterDraw{CounterSet: set, CompatibilityGroups: text})
 		}
-		c.value(value, reflect.TypeFor[map[corev1.ResourceName]ledger.NodeAllocatable137](), at)
-		text, err := json.Marshal(value)
-		if err != nil {
-			r.fault(e.wrong(at, "cannot be written as JSON: "+err.Error()))
-			continue
+		if named {
+			if e.later == nil {
+				e.later = map[string]later{}
+			}
+			e.later[name] = took
 		}
-		if e.later == nil {
-			e.later = map[string]later{}
-		}
-		e.later[name] = later{at, text}
 	}
 }
 
-// later is what was taken out of one device's fields, and where it was.
+// takeField takes a field out of others and returns it as JSON; nil for one that is not there.
+func (r *reader) takeField(e *entry, of map[string]any, field, at string, is reflect.Type) json.RawMessage {
+	value, ok := of[field]
+	if !ok {
+		return nil
+	}
+	delete(of, field)
+	if value == nil {
+		return nil
+	}
+	r.typeCheck(e).value(value, is, at)
+	text, err := json.Marshal(value)
+	if err != nil {
+		r.fault(e.wrong(at, "cannot be written as JSON: "+err.Error()))
+		return nil
+	}
+	return text
+}
+
+// later is what was taken out of one device's fields, and where its nodeAllocatableResources were.
 type later struct {
-	at   string
-	text json.RawMessage
+	observe.LaterDevice
+	at string
 }
 
 // keepLater notes in a slice what was taken out, as the manager's own reading of a server does.
@@ -67,8 +85,11 @@ func (r *reader) keepLater(e *entry, s *resourcev1.ResourceSlice) {
 		if !ok {
 			continue
 		}
-		fields.Add(d.Name, kept.text)
-		if m := observe.MappingsOf(d, kept.text); m != nil && m.Problem != "" {
+		fields.Add(&kept.LaterDevice)
+		if kept.NodeAllocatableResources == nil {
+			continue
+		}
+		if m := observe.MappingsOf(d, kept.NodeAllocatableResources); m != nil && m.Problem != "" {
 			r.warn(e.wrong(kept.at, m.Problem+": the device is kept out"))
 		}
 	}

@@ -51,6 +51,31 @@ func TestWhatLaterDevicesMapIsReadInEveryVersion(t *testing.T) {
 	}
 }
 
+func TestGroupsOfLaterDevicesAreReadInEveryVersion(t *testing.T) {
+	draws := func(groups string) string {
+		return "consumesCounters: [{counterSet: card, counters: {memory: {value: 1Gi}}, compatibilityGroups: " + groups + "}]"
+	}
+	for version, devices := range map[string]func(fields string) string{
+		"v1":      func(fields string) string { return "[{name: a, " + fields + "}, {name: b}]" },
+		"v1beta2": func(fields string) string { return "[{name: a, " + fields + "}, {name: b}]" },
+		"v1beta1": func(fields string) string { return "[{name: a, basic: {" + fields + "}}, {name: b, basic: {}}]" },
+	} {
+		for groups, want := range map[string]bool{"[mig]": true, "[]": false, "null": false} {
+			o := observed(t, "apiVersion: resource.k8s.io/"+version+"\n"+sliceHead+"  devices: "+devices(draws(groups))+"\n")
+			if got := strings.HasPrefix(o.Unread, "device a has compatibilityGroups in counter set card"); got != want || (o.Unread != "") != want {
+				t.Errorf("%s, groups %s: unread %q", version, groups, o.Unread)
+			}
+			if draw := o.Slice.Spec.Devices[0].ConsumesCounters; len(draw) != 1 || draw[0].CounterSet != "card" {
+				t.Errorf("%s: draws %v", version, draw)
+			}
+		}
+	}
+	_, err := Read(filesOf([]string{"apiVersion: resource.k8s.io/v1\n" + sliceHead + "  devices: [{name: a, " + draws("mig") + "}]\n"}), Options{})
+	if got := refusals(t, err); !strings.Contains(got, `spec.devices[0].consumesCounters[0].compatibilityGroups: must be a list, not "mig"`) {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestALaterFieldOfTheWrongTypeIsRefused(t *testing.T) {
 	const text = "apiVersion: resource.k8s.io/v1\n" + sliceHead + "  devices: [{name: a, nodeAllocatableResources: {memory: {overhead: 1Gi}, cpu: {mapping: {deviceMultiplier: many}}}}]\n"
 	_, err := Read(filesOf([]string{text}), Options{})

@@ -12,13 +12,15 @@ import (
 
 func newDemo() *cobra.Command {
 	var options lab.DemoOptions
+	var release string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run sample Jobs on a lab, show what became of each, and compare with what is expected",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctrllog.SetLogger(logr.Discard()) // the client library would complain that nobody had chosen a logger
-			if err := lab.Build(cmd.Context(), "", cmd.OutOrStdout()); err != nil {
+			options.Release = lab.Release(release)
+			if err := lab.BuildRelease(cmd.Context(), "", options.Release, cmd.OutOrStdout()); err != nil {
 				return err
 			}
 			options.Out = cmd.OutOrStdout()
@@ -28,5 +30,6 @@ func newDemo() *cobra.Command {
 	cmd.Flags().StringVar(&options.Cluster, "cluster", "", "folder of manifests, with expected.yaml beside them (default the repository's "+lab.DemoCluster+")")
 	cmd.Flags().StringVar(&options.StateDir, "state", "", "folder that keeps the lab's logs and data (default a temporary one)")
 	cmd.Flags().DurationVar(&options.Limit, "limit", time.Minute, "how long to wait for the Jobs")
+	releaseFlag(cmd, &release)
 	return cmd
 }

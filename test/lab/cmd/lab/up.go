@@ -15,7 +15,7 @@ import (
 const defaultState = ".lab"
 
 func newUp() *cobra.Command {
-	var state, cluster string
+	var state, cluster, release string
 	var bare bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -30,10 +30,10 @@ func newUp() *cobra.Command {
 				printNextSteps(out, state)
 				return nil
 			}
-			if err := lab.Build(cmd.Context(), "", out); err != nil {
+			if err := lab.BuildRelease(cmd.Context(), "", lab.Release(release), out); err != nil {
 				return err
 			}
-			l, err := lab.Start(cmd.Context(), lab.Options{StateDir: state, Out: out, Manager: !bare})
+			l, err := lab.Start(cmd.Context(), lab.Options{StateDir: state, Out: out, Release: lab.Release(release), Manager: !bare})
 			if err != nil {
 				return err
 			}
@@ -52,6 +52,7 @@ func newUp() *cobra.Command {
 	cmd.Flags().StringVar(&state, "state", defaultState, "folder for the lab's kubeconfig, logs and data")
 	cmd.Flags().StringVar(&cluster, "cluster", "", "folder of manifests to apply once the lab is up")
 	cmd.Flags().BoolVar(&bare, "without-plimsoll", false, "bring up the control plane and Kueue only")
+	releaseFlag(cmd, &release)
 	return cmd
 }
 
