@@ -81,6 +81,14 @@ func (c *cluster) mapDevices(ctx context.Context, node string) {
 			operations = append(operations, operation{"add", at + "nodeAllocatableResources", json.RawMessage(mapped)})
 		}
 	}
+	// The API server takes such a slice only for a node whose kubelet says that it knows what to do with it.
+	declare := func(ctx context.Context, features string) {
+		GinkgoHelper()
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		Expect(c.Status().Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"status": {"declaredFeatures": `+features+`}}`)))).To(Succeed())
+	}
+	declare(ctx, `["DRANodeAllocatableResources"]`)
+	DeferCleanup(func(ctx context.Context) { declare(ctx, "null") })
 	patch(ctx, operations...)
 	DeferCleanup(func(ctx context.Context) { patch(ctx, operation{"replace", "/spec/devices", was.Spec.Devices}) })
 }
