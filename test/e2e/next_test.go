@@ -81,6 +81,14 @@ func (c *cluster) mapDevices(ctx context.Context, node string) {
 			operations = append(operations, operation{"add", at + "nodeAllocatableResources", json.RawMessage(mapped)})
 		}
 	}
+	// The API server takes such a slice only for a node whose kubelet says that it knows what to do with it.
+	declare := func(ctx context.Context, features string) {
+		GinkgoHelper()
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		Expect(c.Status().Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"status": {"declaredFeatures": `+features+`}}`)))).To(Succeed())
+	}
+	declare(ctx, `["DRANodeAllocatableResources"]`)
+	DeferCleanup(func(ctx context.Context) { declare(ctx, "null") })
 	patch(ctx, operations...)
 	DeferCleanup(func(ctx context.Context) { patch(ctx, operation{"replace", "/spec/devices", was.Spec.Devices}) })
 }
@@ -129,6 +137,14 @@ func containersOn(node string, name corev1.ResourceName, asks string) func(*batc
 		spec.Containers[0].Resources.Requests[name] = resource.MustParse(asks)
 		spec.Containers = append(spec.Containers, corev1.Container{Name: "side", Image: "training", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}})
 	}
+}
+
+// expectStands waits until a Job waits for a flavor named other for a reason, which says something, among others.
+func (c *cluster) expectStands(ctx context.Context, j job, reason v1alpha1.Reason, says string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(c.standing(ctx, j, "other").Reasons).To(ContainElement(And(HaveField("Reason", reason), HaveField("Message", ContainSubstring(says)))))
+	}).Should(Succeed(), func() string { return c.story(ctx, j) })
 }
 
 // requestsOn returns what a ledger says that the pods of a Workload take of a node.
@@ -289,8 +305,7 @@ var _ = onNext("devices that map to their node's own resources", func() {
 	It("are waited for where their cpus alone are not there, which kube-scheduler would refuse", func(ctx context.Context) {
 		j := job{namespace: teamA, name: "beyond", gpus: 4, product: "L4", change: containersOn(node, "cpu", "30")}
 		c.started(ctx, j)
-		c.expectRecord(ctx, j, v1alpha1.ReasonNodeResources)
-		Expect(c.placement(ctx, j).Status.Record.Message).To(ContainSubstring("cpu"))
+		c.expectStands(ctx, j, v1alpha1.ReasonNodeResources, "cpu")
 		c.expectHoldsNothing(ctx, j)
 		c.remove(ctx, j)
 
@@ -310,8 +325,7 @@ var _ = onNext("devices that map to their node's own resources", func() {
 		}}
 		two := job{namespace: teamA, name: "two", gpus: 4, product: "L4", change: containersOn(node, "memory", "364Gi")}
 		c.started(ctx, two)
-		c.expectRecord(ctx, two, v1alpha1.ReasonNodeResources)
-		Expect(c.placement(ctx, two).Status.Record.Message).To(ContainSubstring("memory"))
+		c.expectStands(ctx, two, v1alpha1.ReasonNodeResources, "memory")
 		c.remove(ctx, two)
 		c.started(ctx, one)
 		c.expectAsPromised(ctx, one, c.bound(ctx, one))
@@ -407,7 +421,7 @@ var _ = onNext("devices of compatibilityGroups", func() {
 		c.verified(ctx)
 		five := job{namespace: teamA, name: "five", gpus: 5, product: "L4", change: onNode(node)}
 		c.started(ctx, five)
-		c.expectRecord(ctx, five, v1alpha1.ReasonNotEnoughDevices)
+		c.expectStands(ctx, five, v1alpha1.ReasonNotEnoughDevices, "node l4-0 has 4 such devices")
 		c.remove(ctx, five)
 		beside := job{namespace: teamA, name: "beside", gpus: 4, product: "L4", change: onNode(node)}
 		c.started(ctx, beside)

@@ -86,7 +86,7 @@ func (l *Lab) controllerManagerProcess() process {
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file="+l.state.pki("token.key"),
 			"--root-ca-file="+l.state.pki("ca.crt"),
-			"--controllers=*,-cloud-node-lifecycle-controller,-service-lb-controller,-node-route-controller",
+			"--controllers="+l.options.Release.controllers(),
 			// Claims from templates come at the rate of this client: by default 20 a second.
 			"--kube-api-qps=200",
 			"--kube-api-burst=400",

@@ -57,6 +57,14 @@ func (r Release) gates(component string) map[string]bool {
 	return gates
 }
 
+// controllers are those that the controller manager runs: all but those of clouds, which 1.37 has no more.
+func (r Release) controllers() string {
+	if r == Next {
+		return "*"
+	}
+	return "*,-cloud-node-lifecycle-controller,-service-lb-controller,-node-route-controller"
+}
+
 func formatGates(gates map[string]bool) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
