@@ -18,8 +18,11 @@ import (
 // references is how often the podset's containers refer to one of its claims.
 func (ps *PodSet) references(claim int) int { return ps.referencesTo(ps.Shape.Claims[claim].Name) }
 
-// referencesTo is references by the claim's name in the pod's spec.
+// referencesTo is references by the claim's name in the pod's spec; 0 where there is no spec.
 func (ps *PodSet) referencesTo(name string) int {
+	if ps.Spec == nil {
+		return 0
+	}
 	return len(referrers(ps.Spec, func(n string) bool { return n == name }))
 }
 
