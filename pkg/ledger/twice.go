@@ -17,7 +17,7 @@ const maxNamed = 3
 // else has it.
 func (n *Node) twice() []Flag {
 	var flags []Flag
-	for _, list := range [3][]Device{n.Devices, n.Lost, n.Withheld} {
+	for _, list := range [2][]Device{n.Devices, n.Withheld} { // what is lost is history, which a book that was filled anew does not know
 		for i := range list {
 			flags = append(flags, list[i].heldTwice()...)
 			flags = append(flags, list[i].listedAgain()...)

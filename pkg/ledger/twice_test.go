@@ -99,3 +99,16 @@ func TestAShareThatAClaimListsTwiceCountsOnce(t *testing.T) {
 		t.Error("the same claim again changed an account")
 	}
 }
+
+// TestOfWhatIsLostNothingIsFlagged: a book that was filled anew does not know of it, and flags are compared with one.
+func TestOfWhatIsLostNothingIsFlagged(t *testing.T) {
+	slice, again := seeSlice("a", 1, 1, 1, 0, 1), Claim{Allocated: []DeviceID{device("a", 0, 0), device("a", 0, 0)}}
+	b := bookOf(seeNode("a", 1, nil), slice, seeClaim("x", 1, again), seeClaim("y", 1, again), gone(slice))
+	n := b.Snapshot().Node("a")
+	if len(n.Lost) != 1 {
+		t.Fatalf("%d devices are lost", len(n.Lost))
+	}
+	if flags := n.twice(); len(flags) > 0 {
+		t.Errorf("flags are %v", flags)
+	}
+}
