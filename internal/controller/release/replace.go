@@ -71,7 +71,6 @@ func (l *look) mend(ctx context.Context, s slot, why *admission.Trouble) (outcom
 	return l.amend(ctx, broken, dec, why)
 }
 
-
 // conflicts says whether a decision must not be written: what it touches has changed since its snapshot, or the slots that
 // it gives back count for nothing as the book knows their Workload.
 func (l *look) conflicts(ctx context.Context, moved []slot, dec admission.Decision) bool {
