@@ -61,9 +61,11 @@ func TestAgreed(t *testing.T) {
 		c.Spec.Selectors = cels([]string{`device.attributes["gpu.example.com"].fast`})
 		return w.see(ledger.KindDeviceClass, c.UID, func(o *ledger.Observation) { o.Class = c })
 	}
-	quick := sliceOf(func(s *resourcev1.ResourceSlice) {
-		s.Spec.Devices[0].Attributes["fast"] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
-	})
+	quickAt := func(i int) func(*corev1.Node, *resourcev1.ResourceSlice) {
+		return sliceOf(func(s *resourcev1.ResourceSlice) {
+			s.Spec.Devices[i].Attributes["fast"] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+		})
+	}
 	wholly := func(w *world) *world {
 		return w.held("n", false, false, 0)
 	}
@@ -111,15 +113,13 @@ func TestAgreed(t *testing.T) {
 		// reason is why it waits; empty where it is placed, and then kube-scheduler agrees.
 		reason v1alpha1.Reason
 	}{
-		"what a pod asks for as a whole has to cover what its devices map to":      {world: newWorld().node("n", "h100:1", mapping("4")), podSet: asksAsWhole(one(), "3"), reason: unsupported},
-		"of its devices those are given that it covers":                            {world: newWorld().node("n", "h100:3", mapping("4", "4", "1")), podSet: asksAsWhole(one(), "3")},
-		"a device that was given as a whole before it was shared has nothing left": {world: wholly(newWorld().node("n", "h100:1", several)), podSet: one(), reason: busy},
-		"what is left of a shared device counts where the allocator has to search": {world: newWorld().node("n", "h100:3", changed(several, halved)).counters("n").shared("n", 2), podSet: pods(3, 1, referring(1)), reason: v1alpha1.ReasonConstraintUnsatisfied},
-		"a class that fails on a device of another flavor keeps pods away": {world: fast(newWorld()).node("n", "h100:1,a100:1", quick), podSet: pods(1, 1, func(ps *PodSet) {
-			ps.Shape.Claims[0].Requests[0].Alternatives[0].Class = "fast"
-			ps.Shape.Claims[0].Spec.Devices.Requests[0].Exactly.DeviceClassName = "fast"
-		}), reason: unsupported},
-		"of pods that ask for the same devices by claim and by number a node takes one": {world: newWorld().served("").node("n", "h100:4", nil), podSet: bothWays(2), plain: true, reason: unsupported},
+		"what a pod asks for as a whole has to cover what its devices map to":            {world: newWorld().node("n", "h100:1", mapping("4")), podSet: asksAsWhole(one(), "3"), reason: unsupported},
+		"of its devices those are given that it covers":                                  {world: newWorld().node("n", "h100:3", mapping("4", "4", "1")), podSet: asksAsWhole(one(), "3")},
+		"a device that was given as a whole before it was shared has nothing left":       {world: wholly(newWorld().node("n", "h100:1", several)), podSet: one(), reason: busy},
+		"what is left of a shared device counts where the allocator has to search":       {world: newWorld().node("n", "h100:3", changed(several, halved)).counters("n").shared("n", 2), podSet: pods(3, 1, referring(1)), reason: v1alpha1.ReasonConstraintUnsatisfied},
+		"a class that fails on a device of another flavor keeps pods away":               {world: fast(newWorld()).node("n", "a100:1,h100:1", quickAt(1)), podSet: pods(1, 1, askingClass("fast")), reason: unsupported},
+		"but not where kube-scheduler comes to it later":                                 {world: fast(newWorld()).node("n", "h100:1,a100:1", quickAt(0)), podSet: pods(1, 1, askingClass("fast"))},
+		"of pods that ask for the same devices by claim and by number a node takes one":  {world: newWorld().served("").node("n", "h100:4", nil), podSet: bothWays(2), plain: true, reason: unsupported},
 		"one of them it does take":                                                       {world: newWorld().served("").node("n", "h100:4", nil), podSet: bothWays(1), plain: true},
 		"it takes none while another is about to be given its own":                       {world: newWorld().served("").node("n", "h100:4", nil).promisesBoth("n", 0, 1), podSet: bothWays(1), plain: true, reason: v1alpha1.ReasonDevicesInUse},
 		"devices that a pool which went back lists too are not told apart":               {world: newWorld().node("n", "h100:1", nil).slice("old", "n", 2, 1, asUUID("n-0")).slice("old", "n", 1, 1, asUUID("n-0")), podSet: one(), reason: unsupported},
@@ -173,4 +173,12 @@ func (w *world) promisesBoth(node string, named, numbered int) *world {
 				{Claim: "c0", Request: "gpu", Devices: id(named)}, {Claim: v1alpha1.ExtendedResourcesClaim, Request: string(plainGPU), Devices: id(numbered)},
 			}}}}}}}
 	})
+}
+
+// askingClass has the podset's claim ask for devices of a class.
+func askingClass(name string) func(*PodSet) {
+	return func(ps *PodSet) {
+		ps.Shape.Claims[0].Requests[0].Alternatives[0].Class = name
+		ps.Shape.Claims[0].Spec.Devices.Requests[0].Exactly.DeviceClassName = name
+	}
 }

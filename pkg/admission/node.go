@@ -214,12 +214,11 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 	for _, r := range requests {
 		w := want{windows: f.windows, Chosen: r, plugged: plugged, references: f.ps.references(r.Claim), mistaken: mistaken}
 		expressions := ClassSelectors(s.DeviceClass(r.Class))
-		if f.err = d.fails(f.node, expressions); f.err != nil {
-			return
-		}
+		fails := d.fails(f.node, expressions)
 		expressions = append(expressions, r.Selectors...)
 		var of *resourcev1.ResourceSlice
 		var selects func(*ledger.Device) (bool, error)
+		var behind error
 		for _, dev := range f.devices {
 			if dev.Slice != of {
 				of, selects = dev.Slice, d.Matcher.Selected(dev.Slice, expressions...)
@@ -229,29 +228,20 @@ func (d *Decider) match(s *ledger.Snapshot, f *nodeFit, requests []flavors.Chose
 				f.err = err
 				return
 			}
-			if ok {
+			switch {
+			case ok && fails.comesBefore(dev):
+				behind = fails.err
+			case ok:
 				w.matching = append(w.matching, dev)
 			}
+		}
+		if behind != nil && len(w.matching) == 0 {
+			f.err = behind
+			return
 		}
 		f.wants = append(f.wants, w)
 	}
 	f.constraints = constraints(f.wants, f.specs)
-}
-
-// fails returns the error of a DeviceClass's selectors on any device that a node may be given: a claim that is cut to devices names
-// them after its class, so that kube-scheduler holds others against the class as well, and gives the pod up where that fails.
-func (d *Decider) fails(n *ledger.Node, expressions []string) error {
-	for i := range n.Pools {
-		if n.Pools[i].State == ledger.PoolIncomplete { // passed over
-			continue
-		}
-		for _, s := range n.Pools[i].Slices {
-			if err := d.Matcher.Fails(s, expressions...); err != nil {
-				return fmt.Errorf("kube-scheduler fails there: device class: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // ClassSelectors returns the CEL expressions of a DeviceClass; none for nil.

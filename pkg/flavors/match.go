@@ -46,8 +46,9 @@ type selectionKey struct {
 type selection struct {
 	version string
 	devices map[string]outcome
-	// err is that of the first device that has any.
-	err error
+	// err is that of the first device that has any, the one at failed.
+	err    error
+	failed int
 }
 
 type outcome struct {
@@ -109,9 +110,10 @@ func (m *Matcher) Selected(s *resourcev1.ResourceSlice, expressions ...string) f
 	}
 }
 
-// Fails returns the error of the first device of a slice on which an expression fails; nil where none does.
-func (m *Matcher) Fails(s *resourcev1.ResourceSlice, expressions ...string) error {
-	return m.selection(s, expressions).err
+// Fails returns the index of the first device of a slice on which an expression fails, and its error; nil where none does.
+func (m *Matcher) Fails(s *resourcev1.ResourceSlice, expressions ...string) (device int, err error) {
+	known := m.selection(s, expressions)
+	return known.failed, known.err
 }
 
 // selection is what comes of each device of a slice, remembered for as long as that stays as it is.
@@ -127,8 +129,8 @@ func (m *Matcher) selection(s *resourcev1.ResourceSlice, expressions []string) *
 			var o outcome
 			o.matches, o.err = m.Matches(spec.Driver, &spec.Devices[i], expressions...)
 			known.devices[spec.Devices[i].Name] = o
-			if known.err == nil {
-				known.err = o.err
+			if known.err == nil && o.err != nil {
+				known.err, known.failed = o.err, i
 			}
 		}
 		m.mu.Lock()

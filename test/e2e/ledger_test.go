@@ -177,7 +177,7 @@ var _ = Describe("The ledger", Ordered, ContinueOnFailure, func() {
 		}), "a node of four L40S is cordoned, and one of four T4 has a device plugin")
 		status, out, problems = c.ledgerAs(ctx, c.Admin(), "status", "--cold")
 		Expect(status).To(BeZero(), problems)
-		Expect(out).To(MatchRegexp(`(?m)^\S+ +h100 +5 +36 +4 +32 +0 +0 +0 +0$`))
+		Expect(out).To(MatchRegexp(`(?m)^\S+ +h100 +5 +36 +4 +32 +0 +0 +0 +0 +0$`))
 	})
 
 	It("that is not what the cluster is, is printed both ways", func(ctx context.Context) {
