@@ -24,16 +24,16 @@ func referring(cpus int64) func(*PodSet) {
 	}
 }
 
-// asAWhole is referring for pods that as a whole ask for one resource and have a limit of another; empty for none.
-func asAWhole(asks, limit corev1.ResourceName) func(*PodSet) {
+// asAWhole is referring for pods that as a whole ask for so many cpus, and have a limit of so many; empty for none.
+func asAWhole(asks, limit string) func(*PodSet) {
 	return func(ps *PodSet) {
 		referring(1)(ps)
 		ps.Spec.Resources = &corev1.ResourceRequirements{}
 		if asks != "" {
-			ps.Spec.Resources.Requests = corev1.ResourceList{asks: resource.MustParse("8")}
+			ps.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(asks)}
 		}
 		if limit != "" {
-			ps.Spec.Resources.Limits = corev1.ResourceList{limit: resource.MustParse("8")}
+			ps.Spec.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse(limit)}
 		}
 	}
 }
@@ -142,12 +142,12 @@ func TestDevicesThatAreNotOneEach(t *testing.T) {
 			newWorld().node("n", "h100:2", mapping("80", "8")), pods(1, 1, referring(50)), "main: 1 pod of h100 on n", ""},
 		"a device that maps is not given to a claim that no container refers to": {
 			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, nil), "no container refers to", v1alpha1.ReasonDevicesUnhealthy},
-		"a device that takes what the pod as a whole asks for is not given to it": {
-			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("cpu", "")), "the node's own cpu, of which the pod as a whole", v1alpha1.ReasonDevicesUnhealthy},
-		"nor one that takes what the pod as a whole has a limit of": {
-			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("", "cpu")), "the node's own cpu, of which the pod as a whole", v1alpha1.ReasonDevicesUnhealthy},
-		"one that takes something else is": {
-			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("memory", "memory")), "main: 1 pod of h100 on n", ""},
+		"a device that takes more than the pod as a whole asks for is not given to it": {
+			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("3", "")), "as a whole", v1alpha1.ReasonClaimUnsupported},
+		"nor one that takes more than the pod as a whole has a limit of": {
+			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("", "3")), "as a whole", v1alpha1.ReasonClaimUnsupported},
+		"one is given that takes no more": {
+			newWorld().node("n", "h100:1", mapping("4")), pods(1, 1, asAWhole("", "5")), "main: 1 pod of h100 on n", ""},
 		"the halves of a card are lent while the card is not": {
 			newWorld().node("n", "h100:3", halved).counters("n"), pods(2, 1, nil), "main: 2 pods of h100 on n", ""},
 		"a card and its halves are never lent together": {

@@ -35,12 +35,21 @@ func (ps *PodSet) allReferences() []int {
 	return out
 }
 
+// created is the podset's spec as its pods will have it, where they ask for anything as a whole.
+func (ps *PodSet) created() *corev1.PodSpec {
+	if ps.Spec == nil || ps.Spec.Resources == nil {
+		return ps.Spec
+	}
+	return ledger.AsCreated(ps.Spec)
+}
+
 // parts is what the podset's containers ask for beside what its pods ask for as a whole; nil where they ask for nothing so.
 func (ps *PodSet) parts() ledger.Amounts {
-	if !asWhole(ps.Spec) {
+	created := ps.created()
+	if !asWhole(created) {
 		return nil
 	}
-	spec := *ps.Spec
+	spec := *created
 	spec.Resources = nil
 	return ledger.RequestsOf(&corev1.Pod{Spec: spec}, false)
 }
@@ -164,7 +173,8 @@ func tooMuch(parts []part, shares [][]share, b book) corev1.ResourceName {
 // uncovered returns a resource of which a pod asks for less as a whole than its containers and the devices of its share take
 // together; empty for none.
 func (n *nodeFit) uncovered(sh share) corev1.ResourceName {
-	if !asWhole(n.ps.Spec) {
+	created := n.ps.created()
+	if !asWhole(created) {
 		return ""
 	}
 	var claims []corev1.NodeAllocatableResourceClaimStatus
@@ -181,16 +191,17 @@ func (n *nodeFit) uncovered(sh share) corev1.ResourceName {
 			claims = append(claims, corev1.NodeAllocatableResourceClaimStatus{Resources: list})
 		}
 	}
-	_, short := taken(n.ps.Spec, claims)
+	_, short := taken(created, claims)
 	return short
 }
 
 // uncoveredAtLeast is uncovered for the devices that take least of each resource that a pod asks for as a whole.
 func (n *nodeFit) uncoveredAtLeast(b book) corev1.ResourceName {
-	if !asWhole(n.ps.Spec) {
+	created := n.ps.created()
+	if !asWhole(created) {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.ps.Spec.Resources.Requests)) {
+	for _, name := range slices.Sorted(maps.Keys(created.Resources.Requests)) {
 		least := make(share, len(n.wants))
 		for i := range n.wants {
 			w := &n.wants[i]

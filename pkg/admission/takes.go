@@ -72,5 +72,5 @@ func taken(spec *corev1.PodSpec, claims []corev1.NodeAllocatableResourceClaimSta
 
 // asWhole says whether a pod asks for anything as a whole.
 func asWhole(spec *corev1.PodSpec) bool {
-	return spec.Resources != nil && spec.Resources.Requests != nil
+	return spec != nil && spec.Resources != nil && spec.Resources.Requests != nil
 }

@@ -27,6 +27,16 @@ func RequestsOf(pod *corev1.Pod, bound bool) Amounts {
 	return a
 }
 
+// AsCreated returns what the API server makes of the requests of a pod that is created from a spec: limits stand in for requests
+// that are not there, for containers and for the pod as a whole. The spec itself where there is nothing to add; it is not changed.
+func AsCreated(spec *corev1.PodSpec) *corev1.PodSpec {
+	pod := &corev1.Pod{Spec: *spec}
+	if filled := limitsAsRequests(pod); filled != pod {
+		return &filled.Spec
+	}
+	return spec
+}
+
 // limitsAsRequests returns the pod with each container's limits as its requests where it has none; the pod itself where
 // there is nothing to add.
 func limitsAsRequests(pod *corev1.Pod) *corev1.Pod {

@@ -24,3 +24,11 @@ func (s *Snapshot) Returned(holder types.UID, podSets []PodSetClaim) *Snapshot {
 		}
 	})
 }
+
+// referring is how often the containers of a pod refer to the claim that the k-th device is for.
+func (ps *PodSetClaim) referring(k int) int {
+	if k < len(ps.Referring) {
+		return ps.Referring[k]
+	}
+	return 1
+}

@@ -122,14 +122,6 @@ func (s *Snapshot) edited(podSets []PodSetClaim, room func(*Node, *PodSetClaim),
 	return s.of(nodes)
 }
 
-// referring is how often the containers of a pod refer to the claim that the k-th device is for.
-func (ps *PodSetClaim) referring(k int) int {
-	if k < len(ps.Referring) {
-		return ps.Referring[k]
-	}
-	return 1
-}
-
 // device returns one of the devices that the node may use, or that draw on the same counters elsewhere; nil for none.
 func (n *Node) device(id DeviceID) *Device {
 	if d := n.Device(id); d != nil {
