@@ -80,8 +80,8 @@ var Own = []Fault{
 	{
 		Name:     "what a device takes for each container counts once",
 		Property: "TestEveryContainerThatRefersToAClaimCounts",
-		File:     "pkg/ledger/mapped.go",
-		From:     "max(1, referring)", To: "min(1, max(1, referring))",
+		File:     "pkg/ledger/device.go",
+		From:     "max(1, h.referring)", To: "min(1, max(1, h.referring))",
 	},
 	{
 		Name:     "what a zone's devices map to counts for the node as well",
