@@ -302,7 +302,7 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 			for i := range n.Devices {
 				d := &n.Devices[i]
 				for j := range d.Holders {
-					if h := &d.Holders[j]; d.takes(j, n.Name) {
+					if h := &d.Holders[j]; d.takes(j, n.Name) && remembers(b, d, n.Name) {
 						sum := want[n.Name][h.Workload].Clone()
 						sum.Add(d.Maps(h.Consumed, 1), 1)
 						want[n.Name][h.Workload] = sum
@@ -330,6 +330,20 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 			}
 		}
 	}
+}
+
+// remembers says that what a device of a complete pool maps to is held when its pool loses a slice. Pools of one node are so
+// always. Of a pool of several nodes one generation is remembered, that whose slices are all there: not an older one that is
+// complete on a node since the newer is not for it, nor one with more slices than it says that is complete on a node since the
+// others are not for it.
+func remembers(b *Book, d *Device, node string) bool {
+	id := pool{d.ID.Driver, d.ID.Pool}
+	several := false
+	for uid := range b.slicesOf[id].all() {
+		several = several || b.slices[uid].home() != node
+	}
+	newest, whole := b.whole(id)
+	return !several || whole && d.Slice.Spec.Pool.Generation == newest[0].Spec.Pool.Generation
 }
 
 // everyRuleTaintsWhatItSelects, on every node that may use the device, and nothing else.
