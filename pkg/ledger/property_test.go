@@ -333,9 +333,9 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 }
 
 // remembers says that what a device of a complete pool maps to is held when its pool loses a slice. Pools of one node are so
-// always. Of a pool of several nodes one generation is remembered, that whose slices are all there: not an older one that is
-// complete on a node since the newer is not for it, nor one with more slices than it says that is complete on a node since the
-// others are not for it.
+// always, those of several nodes while all their slices are of one generation and as many as they say. Not held is what is
+// listed in two generations that are complete on one node each, as the newer is not for all nodes of the older, or in more
+// slices than they say, as not all are for the node: one generation is remembered for all nodes, and the other takes its place.
 func remembers(b *Book, d *Device, node string) bool {
 	id := pool{d.ID.Driver, d.ID.Pool}
 	several := false
@@ -343,7 +343,7 @@ func remembers(b *Book, d *Device, node string) bool {
 		several = several || b.slices[uid].home() != node
 	}
 	newest, whole := b.whole(id)
-	return !several || whole && d.Slice.Spec.Pool.Generation == newest[0].Spec.Pool.Generation
+	return !several || whole && len(newest) == b.slicesOf[id].len()
 }
 
 // everyRuleTaintsWhatItSelects, on every node that may use the device, and nothing else.
