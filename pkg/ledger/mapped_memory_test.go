@@ -5,6 +5,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // TestWhatAPromiseTakesIsHeldWhileItsDriverRepublishes: two gangs would be promised the same cpu otherwise.
@@ -67,6 +68,66 @@ func TestWhatAPromiseTakesIsHeldWhileItsDriverRepublishes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatAPromiseTakesIsHeldThoughItsPoolIsOfSeveralNodes, whichever of its slices came last, and whichever goes.
+func TestWhatAPromiseTakesIsHeldThoughItsPoolIsOfSeveralNodes(t *testing.T) {
+	of := func(part int, change func(*resourcev1.ResourceSliceSpec)) Observation {
+		o := seeSlice("a", 1, 1, 2, part, 1)
+		o.Slice.Spec.Devices[0].NodeAllocatableResourceMappings = mapped136("cpu", "", "8", nil).NodeAllocatableResourceMappings
+		change(&o.Slice.Spec)
+		return o
+	}
+	own := of(0, func(*resourcev1.ResourceSliceSpec) {})
+	wide := of(1, func(s *resourcev1.ResourceSliceSpec) { s.NodeName, s.AllNodes = nil, ptr.To(true) })
+	others := of(1, func(s *resourcev1.ResourceSliceSpec) { s.NodeName = ptr.To("b") })
+	for name, tc := range map[string]struct {
+		slices, then []Observation
+		part         int
+		lost         int
+	}{
+		"one for all came last, its own goes":           {slices: []Observation{own, wide}, then: []Observation{own}, lost: 2},
+		"its own came last, and goes":                   {slices: []Observation{wide, own}, then: []Observation{own}, lost: 2},
+		"one for all came last, both go":                {slices: []Observation{own, wide}, then: []Observation{wide, own}, lost: 2},
+		"its own came last, one for all goes":           {slices: []Observation{wide, own}, then: []Observation{wide}, part: 1, lost: 2},
+		"one for all came last, and goes":               {slices: []Observation{own, wide}, then: []Observation{wide}, part: 1, lost: 2},
+		"another node's came last, its own goes":        {slices: []Observation{own, others}, then: []Observation{own}, lost: 1},
+		"its own came last, another node's and it go":   {slices: []Observation{others, own}, then: []Observation{others, own}, lost: 1},
+		"all are there":                                 {slices: []Observation{own, wide}},
+		"its own came last, and comes again":            {slices: []Observation{wide, own}, then: []Observation{own, again(own)}},
+		"one for all came last, which comes again":      {slices: []Observation{own, wide}, then: []Observation{wide, again(wide)}},
+		"another node's came last, which comes again":   {slices: []Observation{own, others}, then: []Observation{others, again(others)}},
+		"its own came last, another node's comes again": {slices: []Observation{others, own}, then: []Observation{others, again(others)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bookOf(append([]Observation{seeNode("a", 1, nil), seeNode("b", 1, nil)}, tc.slices...)...)
+			b.Apply(seeWorkload("w", 1, 100))
+			b.Apply(seePlacement("w", 1, 100, "a", 1, device("a", tc.part, 0)))
+			for _, o := range tc.then {
+				if o.Ref.ResourceVersion == 1 {
+					o = gone(o)
+				}
+				b.Apply(o)
+				b.Snapshot()
+			}
+			n := b.Snapshot().Node("a")
+			if used := n.Allocatable["cpu"] - n.Free["cpu"]; used != 9000 {
+				t.Errorf("%d thousandths of cpu are held, want 9000:\n%s", used, account(n))
+			}
+			if len(n.Lost) != tc.lost {
+				t.Errorf("%d devices are lost, want %d:\n%s", len(n.Lost), tc.lost, account(n))
+			}
+		})
+	}
+}
+
+// again is a slice that comes once more, as another object.
+func again(o Observation) Observation {
+	o.Ref.UID += "-again"
+	o.Ref.ResourceVersion = 9
+	o.Slice = o.Slice.DeepCopy()
+	o.Slice.UID, o.Slice.Name = o.Ref.UID, o.Slice.Name+"-again"
+	return o
 }
 
 // TestWhatIsRememberedOfAPromiseIsBounded by those who were promised.

@@ -19,7 +19,8 @@ type remembered struct {
 	gone bool
 }
 
-// published notes what the coming or going of a slice means for its pool: its newest generation, and whether it is complete.
+// published notes what the coming or going of a slice means for its pool: its newest generation, and whether it is complete,
+// which may be another on nodes that the slice is not for.
 func (b *Book) published(s *slice, at time.Time) {
 	id := lossKey{s.pool(), s.home()}
 	left := false
@@ -32,7 +33,34 @@ func (b *Book) published(s *slice, at time.Time) {
 	if !left {
 		delete(b.highest, id) // a pool that was empty starts again, as drivers do
 	}
-	b.remember(id, at)
+	for _, home := range b.leaning(s) {
+		b.remember(lossKey{id.pool, home}, at)
+	}
+}
+
+// leaning returns the homes of a pool whose slices may be complete, or not, because this one came or went, in order: its own
+// alone, unless it is for several nodes, or all slices of a generation are there or one more or less. A pool of one name that
+// thousands of nodes have each for itself is not gone through for each of them.
+func (b *Book) leaning(s *slice) []string {
+	there := map[int64]int64{}
+	for uid := range b.slicesOf[s.pool()].all() {
+		there[b.slices[uid].Spec.Pool.Generation]++
+	}
+	shared, homes := s.wide() || s.counts(), []string{s.home()}
+	for uid := range b.slicesOf[s.pool()].all() {
+		x := b.slices[uid]
+		missing := x.Spec.Pool.ResourceSliceCount - there[x.Spec.Pool.Generation]
+		shared = shared || -1 <= missing && missing <= 1
+		homes = append(homes, x.home())
+	}
+	if !shared {
+		return homes[:1]
+	}
+	for lost := range b.lostOf[s.pool()] {
+		homes = append(homes, lost.node)
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
 }
 
 // regressed says whether a pool's newest generation was taken back while slices of an older one are left.

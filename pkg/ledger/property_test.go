@@ -302,7 +302,7 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 			for i := range n.Devices {
 				d := &n.Devices[i]
 				for j := range d.Holders {
-					if h := &d.Holders[j]; d.takes(j, n.Name) {
+					if h := &d.Holders[j]; d.takes(j, n.Name) && remembers(b, d, n.Name) {
 						sum := want[n.Name][h.Workload].Clone()
 						sum.Add(d.Maps(h.Consumed, 1), 1)
 						want[n.Name][h.Workload] = sum
@@ -330,6 +330,20 @@ func whatIsPromisedStaysHeld(t failer, w *world) {
 			}
 		}
 	}
+}
+
+// remembers says that what a device of a complete pool maps to is held when its pool loses a slice. Pools of one node are so
+// always, those of several nodes while all their slices are of one generation and as many as they say. Not held is what is
+// listed in two generations that are complete on one node each, as the newer is not for all nodes of the older, or in more
+// slices than they say, as not all are for the node: one generation is remembered for all nodes, and the other takes its place.
+func remembers(b *Book, d *Device, node string) bool {
+	id := pool{d.ID.Driver, d.ID.Pool}
+	several := false
+	for uid := range b.slicesOf[id].all() {
+		several = several || b.slices[uid].home() != node
+	}
+	newest, whole := b.whole(id)
+	return !several || whole && len(newest) == b.slicesOf[id].len()
 }
 
 // everyRuleTaintsWhatItSelects, on every node that may use the device, and nothing else.
