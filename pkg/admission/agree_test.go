@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,10 +106,23 @@ func TestAgreed(t *testing.T) {
 	quibbling := one()
 	quibbling.Requests = quibbling.Requests.Clone()
 	quibbling.Requests["quibbles"] = 1
+	// cut lists a card that is held, a half of it, and a device that draws on no counters.
+	cut := func() *world {
+		return newWorld().node("n", "h100:3,a100:1", changed(halved, sliceOf(func(s *resourcev1.ResourceSlice) {
+			s.Spec.Devices[2].ConsumesCounters, s.Spec.Devices[3].ConsumesCounters = nil, nil
+		}))).counters("n").held("n", false, false, 0)
+	}
+	first := func(devices int64, change func(*PodSet)) []PodSet {
+		ps := pods(1, devices, change)
+		ps.Name = "first"
+		return []PodSet{ps}
+	}
 	unsupported, busy := v1alpha1.ReasonClaimUnsupported, v1alpha1.ReasonForeignUse
 	for name, tc := range map[string]struct {
 		world  *world
 		podSet PodSet
+		// beside are podsets that are placed with it, and come before it.
+		beside []PodSet
 		plain  bool
 		// reason is why it waits; empty where it is placed, and then kube-scheduler agrees.
 		reason v1alpha1.Reason
@@ -131,10 +145,12 @@ func TestAgreed(t *testing.T) {
 		"by the rules of 1.37 each container that refers to a claim counts":              {world: by137(overhead), podSet: twice, reason: v1alpha1.ReasonNodeResources},
 		"one container alone has room":                                                   {world: by137(overhead), podSet: one()},
 		"by the rules of 1.37 a claim that no container refers to may map":               {world: by137(ledger.NodeAllocatable137{Mapping: &ledger.NodeAllocatableMapping137{DeviceMultiplier: ptr.To(resource.MustParse("1"))}}), podSet: pods(1, 1, nil)},
+		"what is drawn on counters counts beside pods that have no devices":              {world: cut(), beside: first(0, nil), podSet: one()},
+		"what is drawn on counters counts beside pods whose devices draw on none":        {world: cut(), beside: first(1, assignedTo("a100")), podSet: pods(1, 1, assignedTo("h100"))},
 		"what kube-scheduler does not count need not be there":                           {world: newWorld().node("n", "h100:1", nil), podSet: quibbling},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Request{Policy: testPolicy(t, nil), Namespace: "team", Now: noon, PodSets: []PodSet{tc.podSet}}
+			r := &Request{Policy: testPolicy(t, nil), Namespace: "team", Now: noon, PodSets: append(slices.Clone(tc.beside), tc.podSet)}
 			if tc.plain {
 				r.Policy = plainPolicy(t)
 			}

@@ -65,7 +65,7 @@ func (d *Decider) serve(ctx context.Context, parts []part, b book) ([][]share, a
 
 // serveDevices finds devices, whatever they take of the node's own resources.
 func (d *Decider) serveDevices(ctx context.Context, parts []part, b book) ([][]share, answer) {
-	if slices.ContainsFunc(parts, func(p part) bool { return p.fit.counted() }) {
+	if anyCounted(parts) {
 		return d.serveCounted(ctx, parts, b)
 	}
 	shares, a := shareOut(parts, b)
@@ -155,7 +155,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	}
 	n := parts[0].fit
 	bounded := &stepping{Context: ctx}
-	held := n.drawing(b, offer)
+	held := drawing(parts, b, offer)
 	results, err := d.call(bounded, allocation{classes: n.classes.classes, node: n.node.Object, slices: n.offered(b, offer), held: held, claims: claims})
 	switch {
 	case bounded.ended(), ctx.Err() != nil:

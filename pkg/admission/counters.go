@@ -19,11 +19,17 @@ func (n *nodeFit) counted() bool {
 	return slices.ContainsFunc(n.matching(), func(d *ledger.Device) bool { return len(d.Spec.ConsumesCounters) > 0 })
 }
 
-// drawing adds to what is offered what draws on the same counters and is held in a book: it is listed, given to nobody, and
-// counts as allocated. It returns what is allocated in the book, of devices that can be given once more too.
-func (n *nodeFit) drawing(b book, marks map[ledger.DeviceID]int64) structured.AllocatedState {
+// anyCounted is counted of any of the parts.
+func anyCounted(parts []part) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.fit.counted() })
+}
+
+// drawing adds to what is offered what draws on the same counters as any of the parts may, and is held in a book: it is listed,
+// given to nobody, and counts as allocated. It returns what is allocated in the book, of devices that can be given once more too.
+func drawing(parts []part, b book, marks map[ledger.DeviceID]int64) structured.AllocatedState {
+	n := parts[0].fit
 	state := held(n.node, func(h *ledger.Holder) bool { return !n.keeps(h, b) })
-	if !n.counted() {
+	if !anyCounted(parts) {
 		return state
 	}
 	for _, list := range [][]ledger.Device{n.node.Devices, n.node.Elsewhere} {

@@ -216,6 +216,15 @@ func TestDevices(t *testing.T) {
 			world: with(lists("gpu", device("a", draws("4Gi"))), counts("gpu", "4Gi"), lists("nic", device("b", draws("4Gi"))), counts("nic", "4Gi"),
 				claims(claim("c", request("gpu", 1))), claims(claim("d", request("nic", 1)))),
 		},
+		"a card that is given leaves nothing on its counters for the half of it": {
+			world: with(lists("gpu", device("a", draws("4Gi")), device("b", draws("2Gi"))), counts("gpu", "4Gi"),
+				claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), claims(claim("d", request("gpu", 1)))),
+		},
+		"a half that is given leaves the other": {
+			world: with(lists("gpu", device("a", draws("2Gi")), device("b", draws("2Gi"))), counts("gpu", "4Gi"),
+				claims(given(claim("c", request("gpu", 1)), "gpu", "a", 1)), claims(claim("d", request("gpu", 1)))),
+			fits: true,
+		},
 		"the newest generation counts though it is not complete": {
 			world: with(lists("gpu", device("a")), lists("gpu", device("b")), last(func(s *resourcev1.ResourceSlice) {
 				s.Spec.Pool.Generation, s.Spec.Pool.ResourceSliceCount = 3, 2
