@@ -112,6 +112,21 @@ func TestAgreed(t *testing.T) {
 			s.Spec.Devices[2].ConsumesCounters, s.Spec.Devices[3].ConsumesCounters = nil, nil
 		}))).counters("n").held("n", false, false, 0)
 	}
+	halves := sliceOf(func(s *resourcev1.ResourceSlice) {
+		for i := range s.Spec.Devices {
+			s.Spec.Devices[i].ConsumesCounters = nil
+			if i != 1 {
+				s.Spec.Devices[i].ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: "card", Counters: map[string]resourcev1.Counter{"halves": {Value: resource.MustParse("1")}}}}
+			}
+		}
+		s.Spec.Pool.ResourceSliceCount = 2
+	})
+	referringOnce := func(ps PodSet) PodSet {
+		ps.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "c0"}}}}}
+		return ps
+	}
+	quickly := exactly("gpu", 1)
+	quickly.Exactly.DeviceClassName = "fast"
 	first := func(devices int64, change func(*PodSet)) []PodSet {
 		ps := pods(1, devices, change)
 		ps.Name = "first"
@@ -147,6 +162,8 @@ func TestAgreed(t *testing.T) {
 		"by the rules of 1.37 a claim that no container refers to may map":               {world: by137(ledger.NodeAllocatable137{Mapping: &ledger.NodeAllocatableMapping137{DeviceMultiplier: ptr.To(resource.MustParse("1"))}}), podSet: pods(1, 1, nil)},
 		"what is drawn on counters counts beside pods that have no devices":              {world: cut(), beside: first(0, nil), podSet: one()},
 		"what is drawn on counters counts beside pods whose devices draw on none":        {world: cut(), beside: first(1, assignedTo("a100")), podSet: pods(1, 1, assignedTo("h100"))},
+		"a search gives none that maps to a claim that no container refers to":           {world: newWorld().node("n", "h100:3", changed(halves, mappingOf("cpu", "", "1", 2))).counters("n").held("n", false, false, 1), podSet: referringOnce(shaped("main", 1, claiming(exactly("gpu", 1)), claiming(exactly("gpu", 1))))},
+		"nor one that kube-scheduler fails before it comes to":                           {world: fast(newWorld()).node("n", "h100:1,a100:1,h100:1", changed(halves, quickAt(0), quickAt(2))).counters("n"), podSet: shaped("main", 1, claiming(exactly("gpu", 1)), claiming(quickly))},
 		"what kube-scheduler does not count need not be there":                           {world: newWorld().node("n", "h100:1", nil), podSet: quibbling},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -103,7 +104,7 @@ func (d *Decider) accepts(ctx context.Context, n *nodeFit, sh share, b book) boo
 		if several {
 			spec = *spec.DeepCopy()
 			for i := range spec.Devices.Requests {
-				markRequest(&spec.Devices.Requests[i], i)
+				markRequest(&spec.Devices.Requests[i], int64(i))
 			}
 		}
 		results, err := d.ask(ctx, n, n.offered(b, mark), []*resourcev1.ResourceClaim{{ObjectMeta: metav1.ObjectMeta{Name: "claim"}, Spec: spec}})
@@ -114,13 +115,17 @@ func (d *Decider) accepts(ctx context.Context, n *nodeFit, sh share, b book) boo
 	return true
 }
 
-// markDomain is that of an attribute which tells the allocator for which request, or on which flavor, a device was found.
+// markDomain is that of an attribute which tells the allocator for which requests a device was found.
 // It is on no real device.
 const markDomain = "check.plimsoll.dev"
 
-// markRequest makes a request take only the devices of a mark.
-func markRequest(r *resourcev1.DeviceRequest, index int) {
-	s := resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.attributes[%q].request == %d", markDomain, index)}}
+// markRequest makes a request take only the devices of some marks.
+func markRequest(r *resourcev1.DeviceRequest, marks ...int64) {
+	of := make([]string, len(marks))
+	for i, m := range marks {
+		of[i] = strconv.FormatInt(m, 10)
+	}
+	s := resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.attributes[%q].request in [%s]", markDomain, strings.Join(of, ", "))}}
 	if r.Exactly != nil {
 		r.Exactly.Selectors = append([]resourcev1.DeviceSelector{s}, r.Exactly.Selectors...)
 		return
@@ -133,21 +138,16 @@ func markRequest(r *resourcev1.DeviceRequest, index int) {
 // searchAllocator has the allocator search by itself, within a bound: for what only it models.
 func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([][]share, answer) {
 	var claims []*resourcev1.ResourceClaim
-	offer, byID := map[ledger.DeviceID]int64{}, map[ledger.DeviceID]*ledger.Device{}
+	o := offerTo(parts, b)
 	for i, p := range parts {
-		group := sameFlavor(parts, i)
-		for _, w := range p.fit.wants {
-			for _, dev := range w.matching {
-				if w.given(dev, b) {
-					offer[dev.ID], byID[dev.ID] = int64(group), dev
+		for c := range p.fit.specs {
+			spec := *p.fit.specs[c].DeepCopy()
+			for w := range p.fit.wants {
+				if want := &p.fit.wants[w]; want.Claim == c {
+					markRequest(&spec.Devices.Requests[want.Request], o.taken[i][w]...)
 				}
 			}
-		}
-		for c := range p.fit.specs {
-			spec := singled(p.fit.specs[c])
-			for r := range spec.Devices.Requests {
-				markRequest(&spec.Devices.Requests[r], group)
-			}
+			spec = singled(spec)
 			for pod := range p.k {
 				claims = append(claims, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-%d-%d", i, c, pod)}, Spec: spec})
 			}
@@ -155,8 +155,8 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	}
 	n := parts[0].fit
 	bounded := &stepping{Context: ctx}
-	held := drawing(parts, b, offer)
-	results, err := d.call(bounded, allocation{classes: n.classes.classes, node: n.node.Object, slices: n.offered(b, offer), held: held, claims: claims})
+	held := drawing(parts, b, o.marks)
+	results, err := d.call(bounded, allocation{classes: n.classes.classes, node: n.node.Object, slices: n.offered(b, o.marks), held: held, claims: claims})
 	switch {
 	case bounded.ended(), ctx.Err() != nil:
 		return nil, undecided
@@ -174,7 +174,7 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 				}
 				for _, r := range results[next].Devices.Results {
 					w := p.fit.want(c, unsingled(r.Request))
-					dev := byID[ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}]
+					dev := o.devices[ledger.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}]
 					if w < 0 || dev == nil {
 						return nil, no
 					}
@@ -187,14 +187,49 @@ func (d *Decider) searchAllocator(ctx context.Context, parts []part, b book) ([]
 	return shares, yes
 }
 
-// sameFlavor returns the first part that is on the flavor of part i: its devices are the same.
-func sameFlavor(parts []part, i int) int {
-	for j := range i {
-		if a, b := parts[j].fit.devices, parts[i].fit.devices; len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-			return j
+// offer is what the allocator may search through.
+type offer struct {
+	devices map[ledger.DeviceID]*ledger.Device
+	// marks has one mark for all devices that the same requests may be given; taken are the marks of each part's wants.
+	marks map[ledger.DeviceID]int64
+	taken [][][]int64
+}
+
+// offerTo returns what may be given to the parts in a book, to each request what can be given to it.
+func offerTo(parts []part, b book) *offer {
+	o := &offer{devices: map[ledger.DeviceID]*ledger.Device{}, marks: map[ledger.DeviceID]int64{}, taken: make([][][]int64, len(parts))}
+	type taker struct{ part, want int }
+	takers := map[ledger.DeviceID][]taker{}
+	var order []ledger.DeviceID
+	for i, p := range parts {
+		o.taken[i] = make([][]int64, len(p.fit.wants))
+		for j := range p.fit.wants {
+			w := &p.fit.wants[j]
+			for _, dev := range w.matching {
+				if !w.given(dev, b) {
+					continue
+				}
+				if o.devices[dev.ID] == nil {
+					o.devices[dev.ID], order = dev, append(order, dev.ID)
+				}
+				takers[dev.ID] = append(takers[dev.ID], taker{i, j})
+			}
 		}
 	}
-	return i
+	known := map[string]int64{}
+	for _, id := range order {
+		key := fmt.Sprint(takers[id])
+		mark, ok := known[key]
+		if !ok {
+			mark = int64(len(known))
+			known[key] = mark
+			for _, t := range takers[id] {
+				o.taken[t.part][t.want] = append(o.taken[t.part][t.want], mark)
+			}
+		}
+		o.marks[id] = mark
+	}
+	return o
 }
 
 // want returns the index of the want that a claim's request is; -1 for none.

@@ -2,6 +2,8 @@ package world
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -48,7 +50,7 @@ func MakeGang(seed uint64) (*World, *Gang) {
 func (m *maker) makeGang() *Gang {
 	g := &Gang{Count: int32(pick(m, 1, 1, 2, 2, 3)), Tenant: namespace, Resource: "gpus"}
 	w := m.border()
-	for r := range w {
+	for _, r := range slices.Sorted(maps.Keys(w)) {
 		w[r] = w[r] / int64(pick(m, 1, int(g.Count), int(g.Count), int(g.Count)+1)) / unit(r) * unit(r)
 	}
 	p := m.shape("pod", w)
