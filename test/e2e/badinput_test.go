@@ -85,7 +85,13 @@ var _ = Describe("Bad input", Ordered, ContinueOnFailure, func() {
 	make := func(ctx context.Context, objects ...client.Object) {
 		GinkgoHelper()
 		for _, o := range objects {
-			Expect(c.Create(ctx, o)).To(Succeed())
+			Eventually(func() error { // of the spec before Kueue keeps what is deleted until nothing uses it
+				err := c.Create(ctx, o)
+				if err != nil && !apierrors.IsAlreadyExists(err) {
+					return StopTrying("it is refused").Wrap(err)
+				}
+				return err
+			}).Should(Succeed(), o.GetName())
 			DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(c.Delete(ctx, o))).To(Succeed()) })
 		}
 	}
