@@ -217,17 +217,27 @@ func workload(w *kueue.Workload) *ledger.Workload {
 		}
 		out.Templates[string(ps.Name)] = t
 		out.Requests[string(ps.Name)] = ledger.RequestsOfTemplate(t, ledger.Additions{})
-		for claim, times := range referrers(&corev1.Pod{Spec: ps.Template.Spec}) {
-			if times < 2 {
-				continue
-			}
+		if times := referring(t.Spec); times != nil {
 			if out.Referring == nil {
 				out.Referring = map[string]map[string]int{}
 			}
-			if out.Referring[string(ps.Name)] == nil {
-				out.Referring[string(ps.Name)] = map[string]int{}
+			out.Referring[string(ps.Name)] = times
+		}
+	}
+	return out
+}
+
+// referring is how often the containers of a pod refer to its claims, by their names in it, where they do more than once; nil for
+// none.
+func referring(spec *corev1.PodSpec) map[string]int {
+	var out map[string]int
+	for i := range spec.ResourceClaims {
+		name := spec.ResourceClaims[i].Name
+		if times := ledger.Referring(spec, name); times > 1 {
+			if out == nil {
+				out = map[string]int{}
 			}
-			out.Referring[string(ps.Name)][claim] = times
+			out[name] = times
 		}
 	}
 	return out

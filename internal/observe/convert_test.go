@@ -51,6 +51,8 @@ func TestHowOftenContainersReferToAClaimIsKeptWhereItIsMoreThanOnce(t *testing.T
 	}
 	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "w", ResourceVersion: "1"}}
 	twice, once := kueue.PodSet{Name: "twice"}, kueue.PodSet{Name: "once"}
+	twice.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}, {Name: "nic"}}
+	once.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
 	twice.Template.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: claims("gpu")}}
 	twice.Template.Spec.Containers = []corev1.Container{{Name: "a", Resources: claims("gpu", "gpu", "nic")}, {Name: "b"}}
 	once.Template.Spec.Containers = []corev1.Container{{Name: "a", Resources: claims("gpu")}}

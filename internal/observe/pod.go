@@ -19,12 +19,9 @@ func claimsOf(p *corev1.Pod) (claims []string, referring []int) {
 		}
 		claims, referring = append(claims, claim), append(referring, containers)
 	}
-	if len(p.Spec.ResourceClaims) > 0 {
-		count := referrers(p)
-		for i := range p.Spec.ResourceClaims {
-			if c := &p.Spec.ResourceClaims[i]; claimName(p, c) != "" {
-				add(claimName(p, c), count[c.Name])
-			}
+	for i := range p.Spec.ResourceClaims {
+		if c := &p.Spec.ResourceClaims[i]; claimName(p, c) != "" {
+			add(claimName(p, c), ledger.Referring(&p.Spec, c.Name))
 		}
 	}
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil && s.ResourceClaimName != "" {
@@ -49,20 +46,6 @@ func claimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 		}
 	}
 	return ""
-}
-
-// referrers counts, by entry of a pod's spec.resourceClaims, how often its containers refer to it. As for kube-scheduler, a
-// container that takes two requests of one claim is two.
-func referrers(p *corev1.Pod) map[string]int {
-	count := map[string]int{}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			for _, r := range list[i].Resources.Claims {
-				count[r.Name]++
-			}
-		}
-	}
-	return count
 }
 
 // mapped returns what a pod's status says, in the shape of Kubernetes 1.36, that its claims take of its node. Of what 1.37 says

@@ -39,7 +39,7 @@ func (r *Resolver) Additions(ctx context.Context, namespace string, ps *kueue.Po
 		return ledger.Additions{}, err
 	}
 	var limits corev1.LimitRangeList
-	if err := r.Client.List(ctx, &limits, client.InNamespace(namespace)); err != nil {
+	if err := r.Client.List(ctx, &limits, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ledger.Additions{}, fmt.Errorf("list limit ranges: %w", err)
 	}
 	return ledger.Additions{Overhead: fixed, Default: ledger.DefaultRequests(func(yield func(*corev1.LimitRange) bool) {

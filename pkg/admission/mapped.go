@@ -23,7 +23,7 @@ func (ps *PodSet) referencesTo(name string) int {
 	if ps.Spec == nil {
 		return 0
 	}
-	return len(referrers(ps.Spec, func(n string) bool { return n == name }))
+	return ledger.Referring(ps.Spec, name)
 }
 
 // allReferences is references of each claim of the podset.

@@ -234,7 +234,7 @@ func (f *foresight) references(c *podClaim) []string {
 	if c.extended {
 		return nil
 	}
-	return referrers(&f.pod.Spec, func(name string) bool {
+	return ledger.Referrers(&f.pod.Spec, func(name string) bool {
 		return slices.ContainsFunc(f.claims, func(o *podClaim) bool { return o.name == name && o.UID == c.UID })
 	})
 }

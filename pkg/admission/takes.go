@@ -39,21 +39,6 @@ func ofNode(requests ledger.Amounts, byClaim func(corev1.ResourceName) bool) led
 	return out
 }
 
-// referrers returns the containers of a pod that refer to a claim, by a name that is one of its, each as often as it does.
-func referrers(spec *corev1.PodSpec, is func(name string) bool) []string {
-	var out []string
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			for _, r := range list[i].Resources.Claims {
-				if is(r.Name) {
-					out = append(out, list[i].Name)
-				}
-			}
-		}
-	}
-	return out
-}
-
 // taken returns what a pod takes of a node with what its claims map to. What it asks for as a whole stands for both and must cover
 // them: uncovered is a resource of which it does not, the first by name; empty for none.
 func taken(spec *corev1.PodSpec, claims []corev1.NodeAllocatableResourceClaimStatus) (_ ledger.Amounts, uncovered corev1.ResourceName) {

@@ -132,7 +132,7 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		return false
 	}
 	since := o.At
-	if was, known := b.unread[uid]; known {
+	if was, known := b.stopping[uid]; known {
 		since = was.since
 	}
 	if old != nil {
@@ -141,8 +141,8 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 		unlink(b.slicesOf, old.pool(), uid)
 		delete(b.wide, uid)
 		delete(b.slices, uid)
-		delete(b.unread, uid)
-		b.touchUnread(old)
+		delete(b.stopping, uid)
+		b.touchStopped(old)
 		b.touchSlice(old)
 	}
 	if o.Slice != nil {
@@ -154,8 +154,8 @@ func (b *Book) applySlice(uid types.UID, o *Observation) bool {
 			b.wide[uid] = struct{}{}
 		}
 		if s.unreadable {
-			b.unread[uid] = stopping{s, since}
-			b.touchUnread(s)
+			b.stopping[uid] = stopping{s, since}
+			b.touchStopped(s)
 		}
 		b.touchSlice(s)
 		b.published(s, o.At)

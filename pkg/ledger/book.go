@@ -50,7 +50,7 @@ type Book struct {
 	podsOf     index[types.UID]
 	slices     map[types.UID]*slice
 	wide       map[types.UID]struct{}
-	unread     map[types.UID]stopping
+	stopping   map[types.UID]stopping
 	slicesOn   index[string]
 	slicesOf   index[pool]
 	claims     map[types.UID]*Claim
@@ -126,7 +126,7 @@ func New() *Book {
 		podsOf:     index[types.UID]{},
 		slices:     map[types.UID]*slice{},
 		wide:       map[types.UID]struct{}{},
-		unread:     map[types.UID]stopping{},
+		stopping:   map[types.UID]stopping{},
 		slicesOn:   index[string]{},
 		slicesOf:   index[pool]{},
 		claims:     map[types.UID]*Claim{},

@@ -87,15 +87,7 @@ func RequestsOfTemplate(t Template, add Additions) Amounts {
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
-			r := &containers[i].Resources
-			for name, q := range add.Default {
-				if _, asked := r.Requests[name]; !asked {
-					if r.Requests == nil {
-						r.Requests = corev1.ResourceList{}
-					}
-					r.Requests[name] = q
-				}
-			}
+			fill(&containers[i], add.Default)
 		}
 	}
 	return RequestsOf(pod, false)

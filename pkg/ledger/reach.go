@@ -47,7 +47,7 @@ func newSlice(s *resourcev1.ResourceSlice, published map[string]Mappings, unread
 			x.each[i] = reachOf(d.NodeName, d.AllNodes, d.NodeSelector)
 		}
 	}
-	x.problem, x.unreadable = cmp.Or(impossibleSlice(s), unread), unreadOf(s)
+	x.problem, x.unreadable = cmp.Or(impossibleSlice(s), unread), hasUnreadable(s)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		if why := impossibleDevice(d, s); why != "" {

@@ -56,21 +56,47 @@ func limitsAsRequests(pod *corev1.Pod) *corev1.Pod {
 	filled := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy(), Status: pod.Status}
 	for _, containers := range [][]corev1.Container{filled.Spec.Containers, filled.Spec.InitContainers} {
 		for i := range containers {
-			r := &containers[i].Resources
-			for name, q := range r.Limits {
-				if _, ok := r.Requests[name]; !ok {
-					if r.Requests == nil {
-						r.Requests = corev1.ResourceList{}
-					}
-					r.Requests[name] = q
-				}
-			}
+			fill(&containers[i], containers[i].Resources.Limits)
 		}
 	}
 	if filled.Spec.Resources != nil {
 		filled.Spec.Resources.Requests = limitsOfPod(filled)
 	}
 	return filled
+}
+
+// fill has a container ask for what a list has and it does not ask for.
+func fill(c *corev1.Container, list corev1.ResourceList) {
+	r := &c.Resources
+	for name, q := range list {
+		if _, asked := r.Requests[name]; !asked {
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = q
+		}
+	}
+}
+
+// Referrers returns the containers of a pod that refer to a claim, by a name that is one of its, each as often as it does: as for
+// kube-scheduler, one that takes two requests of a claim is two.
+func Referrers(spec *corev1.PodSpec, is func(name string) bool) []string {
+	var out []string
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, r := range list[i].Resources.Claims {
+				if is(r.Name) {
+					out = append(out, list[i].Name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Referring is how often the containers of a pod refer to the claim of a name.
+func Referring(spec *corev1.PodSpec, name string) int {
+	return len(Referrers(spec, func(n string) bool { return n == name }))
 }
 
 // limitsOfPod returns what a pod asks for as a whole: for what it limits as a whole and does not ask for, what its containers

@@ -56,8 +56,8 @@ func (s *slice) stops(n *corev1.Node) string {
 	return ""
 }
 
-// unreadOf says whether any node selector of a slice cannot be read.
-func unreadOf(s *resourcev1.ResourceSlice) bool {
+// hasUnreadable says whether any node selector of a slice cannot be read.
+func hasUnreadable(s *resourcev1.ResourceSlice) bool {
 	return unreadable(s.Spec.NodeSelector) != "" ||
 		slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return d.NodeSelector != nil && unreadable(d.NodeSelector) != "" })
 }
@@ -66,8 +66,8 @@ func unreadOf(s *resourcev1.ResourceSlice) bool {
 func (b *Book) stopped(n *corev1.Node) *Stopped {
 	var first *Stopped
 	var of *slice
-	for uid := range b.unread {
-		s := b.unread[uid]
+	for uid := range b.stopping {
+		s := b.stopping[uid]
 		why := s.stops(n)
 		if why == "" || of != nil && cmp.Or(cmp.Compare(of.Name, s.Name), cmp.Compare(of.UID, s.UID)) <= 0 {
 			continue
@@ -78,8 +78,8 @@ func (b *Book) stopped(n *corev1.Node) *Stopped {
 	return first
 }
 
-// touchUnread marks all nodes for a slice that may stop kube-scheduler on them.
-func (b *Book) touchUnread(s *slice) {
+// touchStopped marks all nodes for a slice that may stop kube-scheduler on them.
+func (b *Book) touchStopped(s *slice) {
 	if !s.unreadable {
 		return
 	}

@@ -54,7 +54,7 @@ func (c *Controller) enter(ctx context.Context, p *pod, s slot) (done func(), o 
 		return nil, later, nil
 	}
 	t := c.Decider.Foresee(ctx, c.Book.Snapshot(), admission.Extended{
-		Policy: p.policy, Flavor: flavor, Node: s.node, Resource: r.request, Count: int64(len(r.devices)), Own: s.named(), Placement: p.placement.UID,
+		Policy: p.policy, Flavor: flavor, Node: s.node, Resource: r.Request, Count: int64(len(r.Devices)), Own: s.named(), Placement: p.placement.UID,
 	})
 	if t != nil {
 		c.tell(p.Pod, string(t.Reason), t.Message)
@@ -86,9 +86,9 @@ func (c *Controller) enters(ctx context.Context, node string, pod types.UID) (bo
 }
 
 // byNumber returns what the slot promises by number; nil for nothing.
-func (s slot) byNumber() *slotRequest {
+func (s slot) byNumber() *admission.Dealt {
 	for i := range s.requests {
-		if s.requests[i].claim == v1alpha1.ExtendedResourcesClaim {
+		if s.requests[i].Claim == v1alpha1.ExtendedResourcesClaim {
 			return &s.requests[i]
 		}
 	}

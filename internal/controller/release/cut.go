@@ -124,7 +124,7 @@ func (c *Controller) exact(p *pod, s slot, claim *flavors.ClaimShape) (*resource
 
 // picked returns the slot's devices of one claim by request, and their ids.
 func picked(n *ledger.Node, s slot, claim *flavors.ClaimShape) ([]flavors.Pick, []string, *refusal) {
-	picks, no := admission.Picks(n, claim, s.dealt())
+	picks, no := admission.Picks(n, claim, s.requests)
 	if no != nil {
 		return nil, nil, &refusal{no.Reason, no.Message}
 	}

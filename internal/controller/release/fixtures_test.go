@@ -250,12 +250,12 @@ func (b *bench) promise(devices int64, slotsOn ...string) {
 	for _, node := range slotsOn {
 		s := slot{podSet: "main", node: node}
 		if devices > 0 {
-			r := slotRequest{claim: "gpu", request: "gpu"}
+			r := admission.Dealt{Claim: "gpu", Request: "gpu"}
 			for range devices {
-				r.devices = append(r.devices, gpu(node, next[node]))
+				r.Devices = append(r.Devices, gpu(node, next[node]))
 				next[node]++
 			}
-			s.requests = []slotRequest{r}
+			s.requests = []admission.Dealt{r}
 		}
 		all = append(all, s)
 	}

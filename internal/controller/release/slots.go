@@ -15,14 +15,9 @@ import (
 type slot struct {
 	podSet, node string
 	index        int32
-	requests     []slotRequest
+	requests     []admission.Dealt
 	// label is the id that the slot's pod was given with it; empty while it has none.
 	label string
-}
-
-type slotRequest struct {
-	claim, request string
-	devices        []ledger.DeviceID
 }
 
 // id names the slot, as the annotation of its template does. One that is written keeps it, whatever the slots beside it
@@ -48,8 +43,8 @@ type slotKey struct {
 
 func (s slot) key() slotKey {
 	for _, r := range s.requests {
-		if len(r.devices) > 0 {
-			return slotKey{podSet: s.podSet, node: s.node, device: r.devices[0]}
+		if len(r.Devices) > 0 {
+			return slotKey{podSet: s.podSet, node: s.node, device: r.Devices[0]}
 		}
 	}
 	return slotKey{podSet: s.podSet, node: s.node, index: s.index}
@@ -58,7 +53,7 @@ func (s slot) key() slotKey {
 func (s slot) ids() []ledger.DeviceID {
 	var out []ledger.DeviceID
 	for _, r := range s.requests {
-		out = append(out, r.devices...)
+		out = append(out, r.Devices...)
 	}
 	return out
 }
@@ -68,8 +63,8 @@ func (s slot) ids() []ledger.DeviceID {
 func (s slot) named() []ledger.DeviceID {
 	var out []ledger.DeviceID
 	for _, r := range s.requests {
-		if r.claim != v1alpha1.ExtendedResourcesClaim {
-			out = append(out, r.devices...)
+		if r.Claim != v1alpha1.ExtendedResourcesClaim {
+			out = append(out, r.Devices...)
 		}
 	}
 	return out
@@ -80,15 +75,6 @@ func (s slot) devices() []string { return names(s.ids()) }
 // place is the slot as package admission looks at it.
 func (s slot) place() admission.Slot { return admission.Slot{Node: s.node, Devices: s.named()} }
 
-// dealt is what the slot is promised as package admission deals it out.
-func (s slot) dealt() []admission.Dealt {
-	out := make([]admission.Dealt, len(s.requests))
-	for i, r := range s.requests {
-		out[i] = admission.Dealt{Claim: r.claim, Request: r.request, Devices: r.devices}
-	}
-	return out
-}
-
 // slotsOf lists the slots of a podset in order of node and index.
 func slotsOf(ps *v1alpha1.PlacementPodSet) ([]slot, error) {
 	var out []slot
@@ -98,11 +84,7 @@ func slotsOf(ps *v1alpha1.PlacementPodSet) ([]slot, error) {
 			return nil, err
 		}
 		for i, requests := range slots {
-			s := slot{podSet: ps.Name, node: ps.Nodes[n].Name, index: int32(i)}
-			for _, r := range requests {
-				s.requests = append(s.requests, slotRequest{claim: r.Claim, request: r.Request, devices: r.Devices})
-			}
-			out = append(out, s)
+			out = append(out, slot{podSet: ps.Name, node: ps.Nodes[n].Name, index: int32(i), requests: requests})
 		}
 	}
 	return out, nil
@@ -121,7 +103,7 @@ func regroup(all []slot) ([]v1alpha1.PlacementNode, []slot, error) {
 		if n == nil {
 			n = &v1alpha1.PlacementNode{Name: s.node}
 			for _, r := range s.requests {
-				n.Requests = append(n.Requests, v1alpha1.PlacementRequest{Claim: r.claim, Request: r.request})
+				n.Requests = append(n.Requests, v1alpha1.PlacementRequest{Claim: r.Claim, Request: r.Request})
 			}
 			byNode[s.node] = n
 		}
@@ -130,10 +112,10 @@ func regroup(all []slot) ([]v1alpha1.PlacementNode, []slot, error) {
 		}
 		for j, r := range s.requests {
 			to := &n.Requests[j]
-			if to.Claim != r.claim || to.Request != r.request || len(to.Devices) != int(n.Slots)*len(r.devices) {
+			if to.Claim != r.Claim || to.Request != r.Request || len(to.Devices) != int(n.Slots)*len(r.Devices) {
 				return nil, nil, errUnlike
 			}
-			for _, d := range r.devices {
+			for _, d := range r.Devices {
 				to.Devices = append(to.Devices, d.String())
 			}
 		}

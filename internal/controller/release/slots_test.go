@@ -19,6 +19,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/api/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/internal/observe"
+	"github.com/plimsoll-dev/plimsoll/pkg/admission"
 	"github.com/plimsoll-dev/plimsoll/pkg/ledger"
 )
 
@@ -31,10 +32,10 @@ func TestRegroupIsTheInverseOfSlotsOf(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "slots") {
 			s := slot{podSet: "main", node: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "node")}
 			if each > 0 {
-				s.requests = []slotRequest{{claim: "gpu", request: "gpu"}, {claim: "nic", request: "nic"}}
+				s.requests = []admission.Dealt{{Claim: "gpu", Request: "gpu"}, {Claim: "nic", Request: "nic"}}
 				for i := range each {
 					r := &s.requests[i%2]
-					r.devices = append(r.devices, gpu(s.node, next[s.node]))
+					r.Devices = append(r.Devices, gpu(s.node, next[s.node]))
 					next[s.node]++
 				}
 			}
@@ -49,7 +50,7 @@ func TestRegroupIsTheInverseOfSlotsOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.SortStableFunc(numbered, func(a, b slot) int { return gocmp.Or(gocmp.Compare(a.node, b.node), gocmp.Compare(a.index, b.index)) })
-		if diff := cmp.Diff(numbered, back, cmp.AllowUnexported(slot{}, slotRequest{}), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(numbered, back, cmp.AllowUnexported(slot{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("slots (-written +read):\n%s", diff)
 		}
 		if !slices.IsSortedFunc(nodes, func(x, y v1alpha1.PlacementNode) int { return slices.Compare([]string{x.Name}, []string{y.Name}) }) {
@@ -59,9 +60,9 @@ func TestRegroupIsTheInverseOfSlotsOf(t *testing.T) {
 }
 
 func TestSlotsOfOneNodeThatAreUnlikeAreNotWritten(t *testing.T) {
-	one := slot{podSet: "main", node: "a", requests: []slotRequest{{claim: "gpu", request: "gpu", devices: []ledger.DeviceID{gpu("a", 0)}}}}
-	two := slot{podSet: "main", node: "a", requests: []slotRequest{{claim: "gpu", request: "gpu", devices: []ledger.DeviceID{gpu("a", 1), gpu("a", 2)}}}}
-	other := slot{podSet: "main", node: "a", requests: []slotRequest{{claim: "gpu", request: "gpu/second", devices: []ledger.DeviceID{gpu("a", 3)}}}}
+	one := slot{podSet: "main", node: "a", requests: []admission.Dealt{{Claim: "gpu", Request: "gpu", Devices: []ledger.DeviceID{gpu("a", 0)}}}}
+	two := slot{podSet: "main", node: "a", requests: []admission.Dealt{{Claim: "gpu", Request: "gpu", Devices: []ledger.DeviceID{gpu("a", 1), gpu("a", 2)}}}}
+	other := slot{podSet: "main", node: "a", requests: []admission.Dealt{{Claim: "gpu", Request: "gpu/second", Devices: []ledger.DeviceID{gpu("a", 3)}}}}
 	for name, all := range map[string][]slot{"counts": {one, two}, "requests": {one, other}, "none": {one, {podSet: "main", node: "a"}}} {
 		if _, _, err := regroup(all); err == nil {
 			t.Errorf("%s: slots that differ were written as one node's", name)

@@ -227,7 +227,7 @@ func (l *look) fits(s slot) *admission.Trouble {
 	room, own := n.Free.Clone(), ledger.RequestsOf(l.Pod, false)
 	room.Add(l.asked.Requests, 1)
 	if r := s.byNumber(); r != nil { // a DeviceClass serves it, not the node
-		if name := corev1.ResourceName(r.request); own[name] <= l.asked.Requests[name] {
+		if name := corev1.ResourceName(r.Request); own[name] <= l.asked.Requests[name] {
 			delete(own, name)
 		}
 	}
