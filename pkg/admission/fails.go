@@ -13,10 +13,9 @@ import (
 
 // failure is where kube-scheduler fails on a node, as it goes over its devices in order.
 type failure struct {
-	err error
-	at  turn
-	// late says of pools, by driver and name, that they come after all others, since devices of theirs have binding conditions.
-	late map[[2]string]bool
+	node *ledger.Node
+	err  error
+	at   turn
 }
 
 // turn is when kube-scheduler's allocator comes to a device: pools by driver and name, slices by name, devices as they are listed
@@ -42,36 +41,35 @@ func compareTurns(a, b turn) int {
 // class as well, and the pod is given up where that fails.
 func (d *Decider) fails(n *ledger.Node, expressions []string) *failure {
 	var first *failure
-	late := map[[2]string]bool{}
 	for i := range n.Pools {
 		p := &n.Pools[i]
 		if p.State == ledger.PoolIncomplete { // passed over
 			continue
-		}
-		if slices.ContainsFunc(p.Slices, conditional) {
-			late[[2]string{p.Driver, p.Name}] = true
 		}
 		for _, s := range p.Slices {
 			device, err := d.Matcher.Fails(s, expressions...)
 			if err == nil {
 				continue
 			}
-			f := &failure{err: fmt.Errorf("kube-scheduler fails there: device class: %w", err), at: turnOf(s, device, late), late: late}
-			if first == nil || compareTurns(f.at, first.at) < 0 {
-				first = f
+			if at := turnOf(n, s, device); first == nil || compareTurns(at, first.at) < 0 {
+				first = &failure{n, fmt.Errorf("kube-scheduler fails there: device class: %w", err), at}
 			}
 		}
 	}
 	return first
 }
 
+// turnOf returns when kube-scheduler comes to a device of a slice. Pools of which devices have binding conditions come last.
+func turnOf(n *ledger.Node, s *resourcev1.ResourceSlice, device int) turn {
+	late := slices.ContainsFunc(n.Pools, func(p ledger.Pool) bool {
+		return p.Driver == s.Spec.Driver && p.Name == s.Spec.Pool.Name && slices.ContainsFunc(p.Slices, conditional)
+	})
+	return turn{late, s.Spec.Driver, s.Spec.Pool.Name, s.Name, device}
+}
+
 // conditional says whether a device of a slice has binding conditions.
 func conditional(s *resourcev1.ResourceSlice) bool {
 	return slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return d.BindingConditions != nil })
-}
-
-func turnOf(s *resourcev1.ResourceSlice, device int, late map[[2]string]bool) turn {
-	return turn{late[[2]string{s.Spec.Driver, s.Spec.Pool.Name}], s.Spec.Driver, s.Spec.Pool.Name, s.Name, device}
 }
 
 // comesBefore says whether kube-scheduler fails before it comes to a device.
@@ -80,5 +78,5 @@ func (f *failure) comesBefore(dev *ledger.Device) bool {
 		return false
 	}
 	device := slices.IndexFunc(dev.Slice.Spec.Devices, func(d resourcev1.Device) bool { return d.Name == dev.ID.Device })
-	return compareTurns(f.at, turnOf(dev.Slice, device, f.late)) < 0
+	return compareTurns(f.at, turnOf(f.node, dev.Slice, device)) < 0
 }
